@@ -304,9 +304,10 @@ class Kernel:
         """Whether the report lacks all of `names`."""
         return len(self.missing(*names)) == len(names)
 
-    def advice(self, *cuda: str, **elsewhere: tuple[str, ...]) -> tuple[str, ...]:
+    def advice(self, *cuda: str, **elsewhere: str | tuple[str, ...]) -> tuple[str, ...]:
         """Advice for the kernel's language, else for CUDA C++ (in a table of them the key `cuda`)."""
-        return elsewhere.get(self.language, cuda or elsewhere.get("cuda", ()))
+        advice = elsewhere.get(self.language, cuda or elsewhere.get("cuda", ()))
+        return (advice,) if isinstance(advice, str) else advice
 
     def collect(self, why: str = "") -> str:
         """Advice to collect what the rules read."""

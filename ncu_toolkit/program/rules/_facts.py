@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Comparison, Device, Evidence, Launch, NoFinding, Profile
+from ncu_toolkit.base.model import Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import kernel
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Account, Call, GapCause, Lack, Mark, Op, Step, StepFinding
@@ -276,7 +276,7 @@ class StepFacts:
         ops: Iterable[int] = (),
         gaps: Iterable[int] = (),
         evidence: Sequence[Evidence] = (),
-        arithmetic: Sequence[str] = (),
+        arithmetic: str | Sequence[str] = (),
         advice: Sequence[str] = (),
     ) -> StepFinding:
         """A finding of the rule that asks (`program/diagnosis.py` adds its name). Its ceiling is never above the
@@ -294,7 +294,7 @@ class StepFacts:
             ops=ops,
             gaps=gaps,
             evidence=tuple(evidence),
-            arithmetic=tuple(arithmetic),
+            arithmetic=(arithmetic,) if isinstance(arithmetic, str) else tuple(arithmetic),
             advice=tuple(advice),
             where=self.where(ops) or self.waited(gaps),
         )
@@ -331,21 +331,15 @@ class StepFacts:
         self, metric: str, label: str, us: float, meaning: str, limit: Threshold | None = WORTH
     ) -> Evidence:
         """A time as part of the step's, as evidence with the limit that it must reach."""
-        return fact(metric, label, self.share(us), "fraction", meaning, ">=", limit)
+        return fact(metric, label, self.share(us), "fraction", meaning, limit)
 
 
 def fact(
-    metric: str,
-    label: str,
-    value: float,
-    unit: str,
-    meaning: str,
-    comparison: Comparison = "",
-    limit: Threshold | None = None,
+    metric: str, label: str, value: float, unit: str, meaning: str, limit: Threshold | None = None
 ) -> Evidence:
-    """A figure of the step as evidence; with a limit only where it compares with it as said."""
-    found = Evidence(metric, label, float(value), unit, meaning)
+    """A figure of the step as evidence, with the limit that it should reach only where it does."""
+    figure = Evidence(metric, label, float(value), unit, meaning)
     if limit is None:
-        return found
-    stated = replace(found, threshold=limit.value, comparison=comparison, source=limit.source)
-    return stated if stated.holds else found
+        return figure
+    stated = replace(figure, threshold=limit.value, comparison=">=", source=limit.source)
+    return stated if stated.holds else figure

@@ -51,10 +51,8 @@ def find(s: StepFacts) -> StepOutcome:
         saved,
         ops=places,
         evidence=evidence,
-        arithmetic=(
-            f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}. Beside "
-            f"{units.duration(others)} of other work, at most {units.duration(saved)} more is hidden.",
-        ),
+        arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}. Beside "
+        f"{units.duration(others)} of other work, at most {units.duration(saved)} more is hidden.",
         advice=s.advice(
             "Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile.",
             torch=(

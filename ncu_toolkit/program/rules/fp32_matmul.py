@@ -27,6 +27,7 @@ semantics: TensorFloat-32".
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.base.core import units
@@ -81,8 +82,8 @@ def rates(device: Device) -> tuple[str, float] | None:
 def _of(s: StepFacts, at: int, name: str, otherwise: float) -> float:
     """A figure of a launch's kernel, where a report has it."""
     known = s.profiles.get(s.ops[at].shape)
-    found = figures.value(known, name) if known else None
-    return otherwise if found is None else found
+    figure = figures.value(known, name) if known else None
+    return otherwise if figure is None else figure
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -102,57 +103,56 @@ def find(s: StepFacts) -> StepOutcome:
         fact("products", "All products", s.share(others), "fraction", f"Part of the {s.word} in matrix products and convolutions."),
     )  # fmt: skip
     if not s.worth(us):
-        said = f"Products use tensor cores, or take little of the {s.word}."
-        if s.worth(s.us(plain)):
-            said = "Something else than multiply-adds limits the products in FP32."
-        elif s.worth(others) and not any(s.arithmetic[at] for at in products):
-            said = "No product's name proves FP32 on CUDA cores."
-        return s.ruled_out(said, *evidence)
+        return s.ruled_out(_reason(s, products, plain), *evidence)
     named = s.device is not None and s.device.cc > (0, 0)
     rate = rates(s.device) if s.device and named else ("TF32", _MOST)
     if rate is None:
         return s.abstain("The rates of this GPU's tensor cores are not known.", "device")
     kind, ratio = rate
-    plain = limited
     # what memory moves takes as long then
-    stays = sum(s.us([at]) * max(1 / ratio, _of(s, at, "dram_utilization", 0.0)) for at in plain)
+    stays = sum(s.us([at]) * max(1 / ratio, _of(s, at, "dram_utilization", 0.0)) for at in limited)
     convolutions = s.us(at for at in plain if s.classes[at] == "convolution")
     sure: Confidence = "high" if kind == "TF32" and convolutions < us / 2 else "medium"
     unnamed = " The trace does not name the GPU: what its tensor cores gain is not known."
+    return s.finding(
+        f"{units.counted(len(limited), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed * (not named)}",
+        sure if named else "low",
+        us - stays,
+        ops=limited,
+        evidence=(
+            *evidence,
+            fact("tensor_ratio", f"{kind} over FP32", ratio, "x",
+                 f"Rate of {kind} on tensor cores over that of FP32 on CUDA cores, by the data sheet."),
+        ),
+        arithmetic=f"{kind} on tensor cores has {'' if named else 'at most '}{units.ratio(ratio)} the rate of FP32 on CUDA cores. The products "
+            f"take {units.duration(us)} now, and then at least {units.duration(stays)}: by that rate, or as long as memory is busy.",
+        advice=_advice(s, kind, bool(convolutions)),
+    )  # fmt: skip
+
+
+def _reason(s: StepFacts, products: Sequence[int], plain: Sequence[int]) -> str:
+    """Why there is nothing to gain from tensor cores, of all products and of those in FP32."""
+    if s.worth(s.us(plain)):
+        return "Something else than multiply-adds limits the products in FP32."
+    if s.worth(s.us(products)) and not any(s.arithmetic[at] for at in products):
+        return "No product's name proves FP32 on CUDA cores."
+    return f"Products use tensor cores, or take little of the {s.word}."
+
+
+def _advice(s: StepFacts, kind: str, convolutions: bool) -> tuple[str, ...]:
+    """How to use tensor cores for inputs of a `kind`, by framework."""
     dtype = "float16" if kind == "FP16" else "bfloat16"
     mixed = f'torch.autocast("cuda", dtype=torch.{dtype}) around the forward pass'
     scaled = ", and torch.amp.GradScaler in training" * (kind == "FP16")
     narrow = {
-        "": (
-            f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",
-        ),
+        "": (f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",),
         "torch": (f"Mixed precision: {mixed}{scaled}.",),
         "xla": (f"Convert the inputs to {dtype}.",),
         "cupy": ("Convert the inputs to float16.",),
-    }
+    }  # fmt: skip
     more = (f"Faster still, where 7 bits are enough: {mixed}.", _CUDNN)[: 2 if convolutions else 1]
-    return s.finding(
-        f"{units.counted(len(plain), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed * (not named)}",
-        sure if named else "low",
-        us - stays,
-        ops=plain,
-        evidence=(
-            *evidence,
-            fact(
-                "tensor_ratio",
-                f"{kind} over FP32",
-                ratio,
-                "x",
-                f"Rate of {kind} on tensor cores over that of FP32 on CUDA cores, by the data sheet.",
-            ),
-        ),
-        arithmetic=(
-            f"{kind} on tensor cores has {'' if named else 'at most '}{units.ratio(ratio)} the rate of FP32 on CUDA cores. The products "
-            f"take {units.duration(us)} now, and then at least {units.duration(stays)}: by that rate, or as long as memory is busy.",
-        ),
-        advice=(
-            *s.advice(**_ALLOW if kind == "TF32" else narrow),
-            *more * (kind == "TF32" and s.framework == "torch"),
-            f"Compare the results: {kind} keeps {7 if kind == 'BF16' else 10} bits of 23.",
-        ),
+    return (
+        *s.advice(**_ALLOW if kind == "TF32" else narrow),
+        *more * (kind == "TF32" and s.framework == "torch"),
+        f"Compare the results: {kind} keeps {7 if kind == 'BF16' else 10} bits of 23.",
     )

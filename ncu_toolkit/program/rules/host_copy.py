@@ -23,10 +23,11 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Expr
 base/hardware/specs.py.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.hardware.specs import host_link
+from ncu_toolkit.base.hardware.specs import Link, host_link
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import away, copied, staged, waits
@@ -63,13 +64,7 @@ def find(s: StepFacts) -> StepOutcome:
             return s.abstain("A report has no copies.", *missing)
         return s.ruled_out(f"The {s.word} copies no more than a few bytes between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
-    # Of a copy whose memory is not known, only one that is slow as well is taken for pageable.
-    pageable = [
-        at
-        for at in copies
-        if s.ops[at].pinned is False
-        or (s.ops[at].pinned is None and link and _rate(s, at) < link.bandwidth * SLOW.value)
-    ]
+    pageable = [at for at in copies if _pageable(s, at, link)]
     # Copies of pinned memory can run beside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
@@ -86,8 +81,7 @@ def find(s: StepFacts) -> StepOutcome:
     after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
     gaps = sorted({*gaps, *after})
     us = s.us(held) + s.idle_us(gaps)
-    size = s.moved(held)
-    both = {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
+    size, both = s.moved(held), {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
     hides = kernels >= HIDDEN.value * s.us(held)
     if both and hides and not pageable and all(s.ops[at].pinned for at in held):
         return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
@@ -102,39 +96,52 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(us):
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after
-    took = sum(s.ops[at].us for at in held)
-    moved = " The trace does not show how many bytes they move."
-    if size is not None:
-        rate = f", at {units.si(size / took * 1e6, 'B/s')}" if took and size else ""
-        beside = f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
-        moved = f" They move {units.si(size, 'B')}{rate}{beside if rate else ''}."
     idle = s.idle_us(gaps)
-    how = (
-        "until the host has copied them to pinned memory"
-        if staging
-        else "while they hold up the host"
-    )
+    how = "while they hold up the host"
+    if staging:
+        how = "until the host has copied them to pinned memory"
     waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
-    if len(pageable) and s.us(pageable) >= s.us(held) / 2:
-        proven = all(s.ops[at].pinned is False for at in pageable)
-        which = f"from or to {'pageable memory' if proven else 'memory that seems to be pageable'}"
-        sure: Confidence = "high" if proven else "medium"
-        advice = s.advice(**_PIN)
-    else:
-        which, sure, advice = "between host and device", "medium", s.advice(**_LESS)
+    which, sure, advice = _kind(s, held, pageable)
     return s.finding(
-        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{moved}",
+        f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{_moved(s, held, link)}",
         sure,
         us,
         ops=held,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=(
-            f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(idle)} for them. "
-            "All of it goes if they are not needed, or run beside kernels.",
-        ),
+        arithmetic=f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(idle)} for them. "
+        "All of it goes if they are not needed, or run beside kernels.",
         advice=advice,
     )
+
+
+def _pageable(s: StepFacts, at: int, link: Link | None) -> bool:
+    """Whether a copy's memory is pageable: where that is not known, only of one that is slow as well."""
+    pinned = s.ops[at].pinned
+    slow = link is not None and _rate(s, at) < link.bandwidth * SLOW.value
+    return pinned is False or (pinned is None and slow)
+
+
+def _kind(
+    s: StepFacts, held: Sequence[int], pageable: Sequence[int]
+) -> tuple[str, Confidence, tuple[str, ...]]:
+    """What most of the copies are, in words, how sure that is, and what to do about them."""
+    if not pageable or s.us(pageable) < s.us(held) / 2:
+        return "between host and device", "medium", s.advice(**_LESS)
+    if all(s.ops[at].pinned is False for at in pageable):
+        return "from or to pageable memory", "high", s.advice(**_PIN)
+    return "from or to memory that seems to be pageable", "medium", s.advice(**_PIN)
+
+
+def _moved(s: StepFacts, copies: Sequence[int], link: Link | None) -> str:
+    """Bytes and rate of some copies, beside the link's, in words."""
+    size, took = s.moved(copies), sum(s.ops[at].us for at in copies)
+    if size is None:
+        return " The trace does not show how many bytes they move."
+    if not took or not size:
+        return f" They move {units.si(size, 'B')}."
+    beside = f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
+    return f" They move {units.si(size, 'B')}, at {units.si(size / took * 1e6, 'B/s')}{beside}."
 
 
 def _rate(s: StepFacts, at: int) -> float:

@@ -27,11 +27,13 @@ Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.program.model import Call
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, copied, launched_late, waits
 
@@ -69,13 +71,8 @@ def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host waited.", *missing)
     gaps = sorted({*s.idle("sync"), *waits(s, "read")} - s.claimed)
-    if not s.steady:  # cuDNN tries its algorithms at the first call of each shape
-        by_call = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]
-        gaps = [
-            at
-            for at, chain in zip(gaps, s.within(by_call), strict=True)
-            if not any(_TRIED in name for name in chain)
-        ]
+    if not s.steady:
+        gaps = _without_trials(s, gaps)
     reads = [at for at, op in enumerate(s.ops) if gaps and copied(op) == "read"]
     us = s.idle_us(gaps) + s.us(reads)
     calls = [call for call in s.calls if call.kind == "sync"]
@@ -85,26 +82,16 @@ def find(s: StepFacts) -> StepOutcome:
         fact("sync_calls", "Synchronising calls", len(calls), "count", f"Calls in the {s.word} that wait for the GPU."),
     )  # fmt: skip
     if not s.worth(us):
-        said = (
-            f"No call waits for the GPU in the {s.word}."
-            if not calls
-            else "The GPU is hardly ever idle after the host waited."
-        )
-        return s.ruled_out(said, *evidence)
+        none = f"No call waits for the GPU in the {s.word}."
+        hardly = "The GPU is hardly ever idle after the host waited."
+        return s.ruled_out(hardly if calls else none, *evidence)
     causes = [
         s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
     ]
     if s.step.launches <= TIMED and all(s.name(c).endswith("EventSynchronize") for c in causes):
-        return s.ruled_out(
-            f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them.",
-            *evidence,
-        )
-    named = Counter(chain[-1].partition(" ")[0] for chain in s.within(causes) if chain)
-    names = Counter(s.name(call) for call in causes)
-    by = [name for name, _ in (named or names).most_common(3) if name]
-    by_text = f", by {units.listed(by)}" if by else ""
-    words = {name.partition("::")[2] for name in named}
-    instead = tuple(text for parts, text in _INSTEAD if words & set(parts))
+        reason = f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them."
+        return s.ruled_out(reason, *evidence)
+    by_text, instead = _callers(s, causes)
     idle = s.idle_us(gaps)
     # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.
     waited = sum(call.end - call.start for call in {*causes}) / 1e3
@@ -113,7 +100,7 @@ def find(s: StepFacts) -> StepOutcome:
     then = f", and for {units.duration(s.idle_us(late))} more as launches come late" * bool(late)
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
     times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
-    found = s.finding(
+    finding = s.finding(
         f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
         f"because of that{then}.{f' {few}' * bool(reads)}",
         "high" if s.steady else "medium",
@@ -121,13 +108,28 @@ def find(s: StepFacts) -> StepOutcome:
         ops=reads,
         gaps=sorted({*gaps, *late}),
         evidence=evidence,
-        arithmetic=(
-            f"{units.counted(len(gaps), 'gap')} of {units.duration(idle / len(gaps))} on average: {units.duration(idle)}. "
-            "None is left if work is queued before the host waits.",
-        ),
+        arithmetic=f"{units.counted(len(gaps), 'gap')} of {units.duration(idle / len(gaps))} on average: {units.duration(idle)}. "
+        "None is left if work is queued before the host waits.",
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
             *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
     )
-    return msgspec.structs.replace(found, where=s.waited(gaps) or found.where)
+    return msgspec.structs.replace(finding, where=s.waited(gaps) or finding.where)
+
+
+def _without_trials(s: StepFacts, gaps: list[int]) -> list[int]:
+    """Gaps without those of cuDNN, which tries its algorithms at the first call of each shape."""
+    by_call = [s.trace.calls[s.gaps[at].call] if s.gaps[at].call >= 0 else None for at in gaps]
+    chains = zip(gaps, s.within(by_call), strict=True)
+    return [at for at, chain in chains if not any(_TRIED in name for name in chain)]
+
+
+def _callers(s: StepFacts, causes: Sequence[Call]) -> tuple[str, tuple[str, ...]]:
+    """What waits, in words, and what to do instead of it."""
+    named = Counter(chain[-1].partition(" ")[0] for chain in s.within(causes) if chain)
+    names = Counter(s.name(call) for call in causes)
+    most = [name for name, _ in (named or names).most_common(3) if name]
+    words = {name.partition("::")[2] for name in named}
+    instead = tuple(text for parts, text in _INSTEAD if words & set(parts))
+    return f", by {units.listed(most)}" if most else "", instead

@@ -82,7 +82,7 @@ def find(s: StepFacts) -> StepOutcome:
     evidence = (
         s.part("idle_long", "Idle in long pieces", us,
                f"Part of the {s.word} in which the GPU waited for a launch that came late by hundreds of microseconds."),
-        fact("idle_longest", "Longest piece", longest, "us", "The longest of them.", ">=", OTHER_WORK),
+        fact("idle_longest", "Longest piece", longest, "us", "The longest of them.", OTHER_WORK),
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("The host is never away for long.", *evidence)
@@ -108,9 +108,7 @@ def find(s: StepFacts) -> StepOutcome:
         us,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=(
-            f"{units.counted(len(late), 'piece')} of idle time add up to {units.duration(us)}, the longest {units.duration(longest)}.",
-        ),
+        arithmetic=f"{units.counted(len(late), 'piece')} of idle time add up to {units.duration(us)}, the longest {units.duration(longest)}.",
         advice=advice,
     )
     return msgspec.structs.replace(found, where=lines or found.where)

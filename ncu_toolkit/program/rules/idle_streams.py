@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Launch
 from ncu_toolkit.kernel.diagnosis.kernel import authored, made_by
 from ncu_toolkit.kernel.diagnosis.rules import title
 from ncu_toolkit.kernel.diagnosis.rules.grid_too_small import CALL, split
@@ -51,6 +52,12 @@ SHARE: Final = Threshold(
 OWN: Final = Threshold(
     0.8, "with most of what all SMs at work would save, the author's grids are the first to change"
 )
+_ADVICE: Final = {
+    "": ("Split the work of each launch over more blocks, or launch independent work on several streams.",),
+    "torch": ("Launch what does not need each other side by side: on streams (torch.cuda.Stream), or in one batched call.",
+              "Or give each launch more to do: a larger batch."),
+    "xla": ("Do more in one call: jax.vmap over what does not need each other's results, or more right-hand sides in one solve.",),
+}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -59,17 +66,7 @@ def find(s: StepFacts) -> StepOutcome:
     sms = s.device.sm_count if s.device else 0
     if not sms:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
-    update = _patterns.optimizer(s)
-    taken = set(update.ops) if update else set()
-    small = {
-        at: launch
-        for at, launch in enumerate(s.launches)
-        if launch is not None
-        and at not in taken
-        and s.classes[at] != "collective"
-        and 0 < (launch.blocks or 0) < FILLS.value * sms
-        and s.ops[at].us >= LONG.value
-    }
+    small = _small(s, sms)
     us = s.us(small)
     blocks_of = {at: launch.blocks or 0 for at, launch in small.items()}
     filled = {at: s.account.exclusive_us[at] * blocks_of[at] / sms for at in small}
@@ -85,39 +82,43 @@ def find(s: StepFacts) -> StepOutcome:
     # nothing in the step could run beside its only launch; an author's own are split, down to the
     # time that a launch takes anyway
     alone = sum(launch is not None for launch in s.launches) == 1
-    own = [at for at in small if alone or authored(small[at].kernel)]
-    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in own)
+    authors = [at for at in small if alone or authored(small[at].kernel)]
+    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in authors)
     grid = least >= OWN.value * (us - sum(filled.values()))
-    work = own if grid else [*small]
+    work = authors if grid else [*small]
     us, stays = s.us(work), sum(filled[at] for at in work)
     blocks = {blocks_of[at] for at in work}
     few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
     work.sort(key=s.account.exclusive_us.__getitem__, reverse=True)
     first = small[work[0]]
     triton = s.framework == "torch" and first.kernel.isidentifier()
-    found = s.finding(
+    finding = s.finding(
         f"{units.counted(len(work), 'launch', 'launches')} of {few} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
         "medium" if grid else "low",
         us - stays,
         ops=sorted(work),
         evidence=evidence,
-        arithmetic=(
-            f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
-        ),
+        arithmetic=f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
         advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
         if grid
-        else s.advice(
-            "Split the work of each launch over more blocks, or launch independent work on several streams.",
-            torch=(
-                "Launch what does not need each other side by side: on streams (torch.cuda.Stream), or in one batched call.",
-                "Or give each launch more to do: a larger batch.",
-            ),
-            xla=(
-                "Do more in one call: jax.vmap over what does not need each other's results, or more right-hand sides in one solve.",
-            ),
-        ),
+        else s.advice(**_ADVICE),
     )
     if not grid:
-        return found
+        return finding
     names = units.shortlist([*dict.fromkeys(small[at].function for at in work)], 1)
-    return msgspec.structs.replace(found, rule=GRID, title=f"{title(GRID)} in {names}")
+    return msgspec.structs.replace(finding, rule=GRID, title=f"{title(GRID)} in {names}")
+
+
+def _small(s: StepFacts, sms: int) -> dict[int, Launch]:
+    """Launches of few blocks that take longer than to start and end, but for the optimizer's."""
+    update = _patterns.optimizer(s)
+    taken = set(update.ops) if update else set()
+    return {
+        at: launch
+        for at, launch in enumerate(s.launches)
+        if launch is not None
+        and at not in taken
+        and s.classes[at] != "collective"
+        and 0 < (launch.blocks or 0) < FILLS.value * sms
+        and s.ops[at].us >= LONG.value
+    }

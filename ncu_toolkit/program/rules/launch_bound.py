@@ -72,7 +72,7 @@ def find(s: StepFacts) -> StepOutcome:
     evidence = (
         s.part("idle_late", "Idle, launched late", us,
                f"Part of the {s.word} in which the GPU had nothing queued and the host was on its way to the next launch.", WAITING),
-        fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", ">=", MANY),
+        fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", MANY),
         fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
     )  # fmt: skip
     # In a step of few launches, half of them are enough.

@@ -80,9 +80,8 @@ def find(s: StepFacts) -> StepOutcome:
         s.part("layout", "Copies and conversions", us, f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory."),
     )  # fmt: skip
     if not s.worth(us):
-        return s.ruled_out(
-            f"Copies and conversions on the GPU take little of the {s.word}.", *evidence
-        )
+        reason = f"Copies and conversions on the GPU take little of the {s.word}."
+        return s.ruled_out(reason, *evidence)
     parts = [f"{kind} ({units.duration(kinds[kind])})" for kind in large]
     mostly = "mostly" if sum(kinds[kind] for kind in large) > us / 2 else "of them"
     said = f", {mostly} {units.listed(parts)}" if large else ""
@@ -99,9 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         us,
         ops=places,
         evidence=evidence,
-        arithmetic=(
-            f"Without them {units.duration(us)} of the {s.word} goes, if no other kernel gets slower.",
-        ),
+        arithmetic=f"Without them {units.duration(us)} of the {s.word} goes, if no other kernel gets slower.",
         advice=s.advice(advice, torch=tuple(told) or (advice,)),
     )
 

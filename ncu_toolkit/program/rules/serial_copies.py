@@ -62,9 +62,8 @@ def find(s: StepFacts) -> StepOutcome:
     )))  # fmt: skip
     saved = us + beside - longest
     if not s.worth(saved):
-        return s.ruled_out(
-            "Copies from or to pinned memory run beside kernels, or are short.", *evidence
-        )
+        reason = "Copies from or to pinned memory run beside kernels, or are short."
+        return s.ruled_out(reason, *evidence)
     ways = "each direction" if all(each) else "the copies"
     waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
     return s.finding(
@@ -73,10 +72,8 @@ def find(s: StepFacts) -> StepOutcome:
         saved,
         ops=inline,
         evidence=evidence,
-        arithmetic=(
-            f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "
-            f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
-        ),
+        arithmetic=f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "
+        f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
         advice=s.advice(
             f"Use two buffers, and a stream of its own for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
             *waits,

@@ -67,7 +67,7 @@ def find(s: StepFacts) -> StepOutcome:
     saved = us + idle - stays
     evidence = (
         s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
-        fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", ">=", TIMES),
+        fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", TIMES),
     )  # fmt: skip
     if not s.worth(saved):
         return s.ruled_out_by_grids("No small launches repeat back to back.", *evidence)
@@ -85,10 +85,8 @@ def find(s: StepFacts) -> StepOutcome:
         ops=places,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=(
-            f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
-            f"gaps between them ({units.duration(idle)}) go.",
-        ),
+        arithmetic=f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
+        f"gaps between them ({units.duration(idle)}) go.",
         advice=(*products, *s.advice(**_ADVICE)),
     )
 

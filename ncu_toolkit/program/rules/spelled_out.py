@@ -58,10 +58,8 @@ def find(s: StepFacts) -> StepOutcome:
         us - stays,
         ops=places,
         evidence=evidence,
-        arithmetic=(
-            f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all. "
-            f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
-        ),
+        arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all. "
+        f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
         advice=s.advice(
             "Compute each in one kernel.",
             torch=(

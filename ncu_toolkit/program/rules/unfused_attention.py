@@ -52,9 +52,8 @@ def find(s: StepFacts) -> StepOutcome:
         fact("attentions", "Attentions", len(found), "count", "Pairs of products with a softmax between them, forward and backward."),
     )  # fmt: skip
     if not s.worth(us):
-        return s.ruled_out(
-            f"Attention is written out, but takes little of the {s.word}.", *evidence
-        )
+        reason = f"Attention is written out, but takes little of the {s.word}."
+        return s.ruled_out(reason, *evidence)
     batched = all(
         _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
     )

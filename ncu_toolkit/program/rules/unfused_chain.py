@@ -50,7 +50,7 @@ def find(s: StepFacts) -> StepOutcome:
     evidence = (
         s.part("chains", "In chains", us,
                f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
-        fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", ">=", CHAIN),
+        fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", CHAIN),
     )  # fmt: skip
     if not s.worth(us - stays):
         return s.ruled_out_by_grids(
@@ -64,10 +64,8 @@ def find(s: StepFacts) -> StepOutcome:
         us - stays,
         ops=places,
         evidence=evidence,
-        arithmetic=(
-            f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
-            f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
-        ),
+        arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
+        f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
         advice=(*s.advice(**_ADVICE), *[_OWN] * own),
     )
 

@@ -173,6 +173,8 @@ def title(bottleneck: str) -> str:
 
 Certainty = Literal["certain", "likely", "possible"]
 CERTAINTIES: Final[tuple[Certainty, ...]] = ("certain", "likely", "possible")
+Bound = tuple[()] | tuple[float, Comparison]
+"""A value that evidence lies above or below, and how."""
 FP32_BALANCE: Final = 10.0
 """FP32 operations for each byte of device memory that current GPUs can do (10 to 15 by data
 sheets)."""
@@ -298,15 +300,9 @@ def place(region: Region) -> str:
 
 
 def evidence(
-    name: str,
-    label: str,
-    value: float,
-    unit: str,
-    meaning: str,
-    threshold: float | None = None,
-    comparison: Comparison = "",
+    name: str, label: str, value: float, unit: str, meaning: str, bound: Bound = ()
 ) -> Evidence:
-    return Evidence(f"static:{name}", label, float(value), unit, meaning, threshold, comparison)
+    return Evidence(f"static:{name}", label, float(value), unit, meaning, *bound)
 
 
 def cycles(region: Region, unit: str, label: str) -> Evidence:

@@ -68,10 +68,8 @@ def find(k: Kernel) -> Outcome:
     # Near its peak a unit soon takes over, and the model says how soon; what is left below ACCURACY
     # is no pipeline's fault.
     if busy >= SATURATED.value and without.saved < ACCURACY:
-        return k.ruled_out(
-            f"Copies wait for bandwidth ({RESOURCES[busiest][2]}, {percent(busy)} busy). A deeper pipeline would not help.",
-            evidence,
-        )
+        reason = f"Copies wait for bandwidth ({RESOURCES[busiest][2]}, {percent(busy)} busy). A deeper pipeline would not help."
+        return k.ruled_out(reason, evidence)
     how = (
         "The kernel waits for each copy right after issuing it, so no arithmetic overlaps the copy"
         if _unpipelined(k)
@@ -103,7 +101,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
                 "arithmetic runs in between.",
                 (
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
-                             "Of the loop's arithmetic.", OVERLAP, "<"),
+                             "Of the loop's arithmetic.", (OVERLAP, "<")),
                     evidence("loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count",
                              "The most that one thread has in flight."),
                 ),

@@ -104,6 +104,12 @@ CALL: Final = {
     "xla": ("Replace the scatter (.at[].add): with few targets compare with each and sum, else sort the indices first.",
             "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted."),
 }  # fmt: skip
+EVIDENCE: Final = (
+    "kind_share:atomic l2_atomic_unit_active l2_atomic_unit_busiest",
+    "stall_share:lg_throttle stall_share:long_scoreboard stall_share:short_scoreboard",
+    "stall_share:mio_throttle stall_share:drain stall_share:membar l2_reduction_sectors",
+    "l2_atomic_sectors",
+)
 
 
 def find(k: Kernel) -> Outcome:
@@ -121,19 +127,27 @@ def find(k: Kernel) -> Outcome:
     # A warp that has issued its last update cannot leave before it is done; fences wait for it too.
     after = k.model.waiting("drain", "membar")
     unit = k.model.busy("atomic")
-    evidence = (
-        "kind_share:atomic l2_atomic_unit_active l2_atomic_unit_busiest",
-        "stall_share:lg_throttle stall_share:long_scoreboard stall_share:short_scoreboard",
-        "stall_share:mio_throttle stall_share:drain stall_share:membar l2_reduction_sectors",
-        "l2_atomic_sectors",
-    )
     if waiting + after < WEAK_STALL.value and unit < BUSY.value:
-        return k.ruled_out(
-            f"Warps wait for atomic operations for only {percent(waiting)} of their time.", evidence
-        )
+        reason = f"Warps wait for atomic operations for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, EVIDENCE)
     stores = k.executed("global", "local") or 0.0
     share_after = max(queued, count / (count + stores))
-    repeats = k["kind_share:atomic"] or 0.0
+    return k.finding(
+        "Many threads update the same few addresses, so the updates run one after another. Warps spend "
+        f"{percent(waiting + after * share_after)} of their time waiting for atomics.",
+        _combined(k, parts, share_after),
+        EVIDENCE,
+        _advice(k),
+        "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units.",
+        confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
+        locations=k.locate_stall("lg_throttle", ("atomic",))
+        or k.locate_stall("long_scoreboard", ("atomic",))
+        or k.locate_stall("short_scoreboard", ("atomic",)),
+    )
+
+
+def _combined(k: Kernel, parts: Mapping[str, float], share_after: float) -> Removal:
+    """Updates combined first; `parts` of the waiting, `share_after` of that at the end, is for them."""
     # In shared memory private copies keep updates apart, but each still takes its pass through the
     # banks.
     passes, apart = _launch.atomic_wavefronts(k)
@@ -141,31 +155,15 @@ def find(k: Kernel) -> Outcome:
     private = max(AGGREGATED, apart) if passes else AGGREGATED
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
     in_pipe = k.pipe_part("atomic", 0.0)
-    removal = Removal(
-        "with updates combined in each warp first"
-        if banks < 0.5
-        else "with updates to different addresses",
+    pipe_left = keep(in_pipe, AGGREGATED)
+    how = "with updates combined in each warp first"
+    return Removal(
+        how if banks < 0.5 else "with updates to different addresses",
         stalls={reason: keep(part, left[reason]) for reason, part in parts.items()}
         | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
-        loads={
-            "atomic": AGGREGATED,
-            "l2": keep(_l2_part(k), AGGREGATED),
-            "lsu": keep(in_pipe, AGGREGATED),
-        }
-        | {"l1_tag": keep(in_pipe, AGGREGATED), "l1_data": keep(max(in_pipe, banks), private)},
-        instructions=1.0 if passes else keep(repeats, AGGREGATED),
-    )
-    return k.finding(
-        "Many threads update the same few addresses, so the updates run one after another. Warps spend "
-        f"{percent(waiting + after * share_after)} of their time waiting for atomics.",
-        removal,
-        evidence,
-        _advice(k),
-        "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units.",
-        confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
-        locations=k.locate_stall("lg_throttle", ("atomic",))
-        or k.locate_stall("long_scoreboard", ("atomic",))
-        or k.locate_stall("short_scoreboard", ("atomic",)),
+        loads={"atomic": AGGREGATED, "l2": keep(_l2_part(k), AGGREGATED), "lsu": pipe_left}
+        | {"l1_tag": pipe_left, "l1_data": keep(max(in_pipe, banks), private)},
+        instructions=1.0 if passes else keep(k["kind_share:atomic"] or 0.0, AGGREGATED),
     )
 
 

@@ -68,9 +68,8 @@ def find(k: Kernel) -> Outcome:
     if k.model.waiting("barrier") * products >= WEAK_STALL.value:
         beside = " The other barrier stalls wait for results of tensor cores (WARPGROUP.DEPBAR)."
     if waiting < WEAK_STALL.value:
-        return k.ruled_out(
-            f"Warps wait at barriers for only {percent(waiting)} of their time.{beside}", measured
-        )
+        reason = f"Warps wait at barriers for only {percent(waiting)} of their time.{beside}"
+        return k.ruled_out(reason, measured)
     alone = _few_at_work(k)
     shuffling = k.waiting_for(("shuffle",), *SHARED_WAITS)
     if alone is None and shuffling >= waiting and k.executed("shuffle"):

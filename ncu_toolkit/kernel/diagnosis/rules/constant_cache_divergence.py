@@ -75,8 +75,7 @@ def find(k: Kernel) -> Outcome:
         ),
         (
             measured,
-            "constant_cache_active stall_share:short_scoreboard stall_share:mio_throttle",
-            "kind_share:constant",
+            "constant_cache_active stall_share:short_scoreboard stall_share:mio_throttle kind_share:constant",
         ),
         k.advice(
             "Move the table to shared memory, or read it from global memory through a const __restrict__ pointer.",
@@ -108,7 +107,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "possible",
         "A register indexes constant memory. Lanes with different indices are served one after another.",
         (
-            evidence("indexed_constants", "Indexed constant loads", len(used), "count", "LDC with a register in its address.", 0, ">"),
+            evidence("indexed_constants", "Indexed constant loads", len(used), "count", "LDC with a register in its address.", (0, ">")),
         ),
         "Index constants by a value that is the same for the whole warp, or move the table to shared memory.",
         "Many cycles per constant load, and short scoreboard stalls at LDC.",

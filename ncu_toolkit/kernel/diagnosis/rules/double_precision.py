@@ -131,47 +131,17 @@ def find(k: Kernel) -> Outcome:
     if not counts or not arithmetic:
         return k.ruled_out("The kernel does no double-precision arithmetic.")
     converting = sum(n for opcode, n in counts.items() if attribution.kind(opcode) == "special")
-    special, shared = k.executed("special"), _shared_unit(k)
-    part = converting / special if special else 0.0
-    reasons = (*SPECIAL_WAITS, "tex_throttle") if shared else SPECIAL_WAITS
-    waits_special = {reason: k.blame(reason, "special") * part for reason in reasons}
-    if attribution.waits(k.profile, "math_pipe_throttle"):
-        waits_double = {reason: k.blame(reason, "fp64") for reason in waits_special}
-    else:
-        waits_special["math_pipe_throttle"] = _part_of_pipes(k, "xu") * part
-        waits_double = {"math_pipe_throttle": _part_of_pipes(k, "fp64")}
-    claimed = {
-        reason: min(1.0, share + waits_double.get(reason, 0.0))
-        for reason, share in waits_special.items()
-    }
-    if shared and k.profile.samples:
-        claimed["long_scoreboard"] = 1 - k.blame("long_scoreboard", *MEMORY_KINDS)
+    special = k.executed("special")
+    part = converting / special if special else 0.0  # of the pipe's instructions
+    claimed = _claimed(k, part)
     waiting = sum(k.model.waiting(reason) * share for reason, share in claimed.items())
     busy = max(k.model.busy("fp64"), k.model.busy("xu") * part)
     evidence = (
-        "fp64_pipe_active kind_share:fp64 xu_pipe_active stall_share:math_pipe_throttle",
-        "stall_share:short_scoreboard stall_share:mio_throttle",
-        "stall_share:tex_throttle stall_share:long_scoreboard" if shared else None,
+        "fp64_pipe_active kind_share:fp64 xu_pipe_active stall_share:math_pipe_throttle stall_share:short_scoreboard stall_share:mio_throttle",
+        "stall_share:tex_throttle stall_share:long_scoreboard" if _shared_unit(k) else None,
     )
     accident = converting >= arithmetic / 4 or not _wide(k)
-    lanes = spec(k.device.cc, "fp32") or FP32_LANES
-    replaced = arithmetic * WARP / lanes / k.device.sm_count if k.device.sm_count else 0.0
-    # The conversions' instructions go, each arithmetic one becomes one on the FMA pipe, whose result
-    # is there in half the time, and polynomials have half the terms.
-    literals = _literals(k, arithmetic)
-    terms = literals / LITERAL_MOVES * (1 - TERMS_LEFT)
-    replaced *= 1 - terms / arithmetic
-    instructions = 1 - (converting + literals + terms) / k.total
-    wait = instructions * keep(k.blame("wait", "fp64"), WAIT_LEFT)
-    prediction = k.model.without(
-        Removal(
-            "in single precision",
-            stalls={reason: 1 - share for reason, share in claimed.items()} | {"wait": wait},
-            loads={"fp64": 0.0, "xu": 1 - part},
-            instructions=instructions,
-            added={"fma": replaced} if "fma" in k.model.loads else {},
-        )
-    )
+    prediction = k.model.without(_in_single(k, arithmetic, converting, claimed))
     weak = waiting < WEAK_STALL.value and busy < 0.5
     # Conversions that nobody meant are told where they cost little too: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
@@ -193,6 +163,46 @@ def find(k: Kernel) -> Outcome:
         LOOK_FOR,
         confidence="high" if accident else "medium",
         locations=k.locate_executed(is_double, "double-precision instructions"),
+    )
+
+
+def _claimed(k: Kernel, part: float) -> dict[str, float]:
+    """Parts (0-1) of stall reasons due to doubles; `part` of the special functions converts them."""
+    shared = _shared_unit(k)
+    reasons = (*SPECIAL_WAITS, "tex_throttle") if shared else SPECIAL_WAITS
+    waits_special = {reason: k.blame(reason, "special") * part for reason in reasons}
+    if attribution.waits(k.profile, "math_pipe_throttle"):
+        waits_double = {reason: k.blame(reason, "fp64") for reason in waits_special}
+    else:
+        waits_special["math_pipe_throttle"] = _part_of_pipes(k, "xu") * part
+        waits_double = {"math_pipe_throttle": _part_of_pipes(k, "fp64")}
+    claimed = {
+        reason: min(1.0, share + waits_double.get(reason, 0.0))
+        for reason, share in waits_special.items()
+    }
+    if shared and k.profile.samples:
+        claimed["long_scoreboard"] = 1 - k.blame("long_scoreboard", *MEMORY_KINDS)
+    return claimed
+
+
+def _in_single(
+    k: Kernel, arithmetic: float, converting: float, claimed: Mapping[str, float]
+) -> Removal:
+    """The conversions' instructions go, each arithmetic one becomes one on the FMA pipe, whose result
+    is there in half the time, and polynomials have half the terms."""
+    lanes, special = spec(k.device.cc, "fp32") or FP32_LANES, k.executed("special")
+    replaced = arithmetic * WARP / lanes / k.device.sm_count if k.device.sm_count else 0.0
+    literals = _literals(k, arithmetic)
+    terms = literals / LITERAL_MOVES * (1 - TERMS_LEFT)
+    replaced *= 1 - terms / arithmetic
+    instructions = 1 - (converting + literals + terms) / k.total
+    wait = instructions * keep(k.blame("wait", "fp64"), WAIT_LEFT)
+    return Removal(
+        "in single precision",
+        stalls={reason: 1 - share for reason, share in claimed.items()} | {"wait": wait},
+        loads={"fp64": 0.0, "xu": 1 - (converting / special if special else 0.0)},
+        instructions=instructions,
+        added={"fma": replaced} if "fma" in k.model.loads else {},
     )
 
 
@@ -271,9 +281,8 @@ def _by_pipe(k: Kernel) -> Outcome:
 
 
 def _little(k: Kernel, busy: float, evidence: Given) -> Outcome:
-    return k.ruled_out(
-        f"There is some double precision, but its pipes are at most {percent(busy)} busy.", evidence
-    )
+    reason = f"There is some double precision, but its pipes are at most {percent(busy)} busy."
+    return k.ruled_out(reason, evidence)
 
 
 def _part_of_pipes(k: Kernel, pipe: str) -> float:

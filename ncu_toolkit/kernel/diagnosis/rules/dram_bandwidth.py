@@ -29,17 +29,11 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Finding
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.kernel.diagnosis.rules import Roof, Specificity, memory_levels
-from ncu_toolkit.kernel.diagnosis.rules._launch import (
-    COALESCED,
-    gathers,
-    product_bytes,
-    streams,
-    within_l1,
-)
+from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
+from ncu_toolkit.kernel.diagnosis.rules import Roof, Specificity, _launch, memory_levels
 from ncu_toolkit.kernel.diagnosis.thresholds import (
     COMPULSORY,
     NEAR_BYTES,
@@ -75,16 +69,10 @@ def find(k: Kernel) -> Outcome:
         return k.abstain(*k.missing("dram_utilization"))
     busy, counted = k.model.busy("dram"), percent(k.model.counted("dram"))
     name = "dram_utilization" if k["dram_utilization"] is not None else "dram_bus_active"
-    # Memory that is only read reaches more, a launch that leaves its writes in L2 less.
-    near, peak = NEAR_BYTES, k.model.peaks.get("dram")
-    if peak is not None:
-        near = Threshold(
-            0.9 * peak,
-            "90% of what kernels with the same share of writes, and as many bytes left in L2, reach",
-        )
+    near = _near(k)
     measured = k.fact(name)
     excess = _excess(k)
-    saturated = busy >= SATURATED.value or streams(k)
+    saturated = busy >= SATURATED.value or _launch.streams(k)
     at_roof = busy >= near.value or (excess is not None and saturated)
     if saturated and not at_roof:
         return k.roof(
@@ -114,46 +102,62 @@ def find(k: Kernel) -> Outcome:
             "Bytes per memory level, and sectors per request.",
             confidence="low",
         )
-    if wasteful:
-        found = k.roof(
-            f"Device memory is {counted} busy, but {wasteful}.",
-            evidence,
-            "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which applies.",
-            "Fewer DRAM bytes for the same result.",
+    return _wasteful(k, wasteful, evidence) if wasteful else _at_roof(k, sure, evidence)
+
+
+def _near(k: Kernel) -> Threshold:
+    """The limit: memory that is only read reaches more, a launch that leaves writes in L2 less."""
+    peak = k.model.peaks.get("dram")
+    if peak is None:
+        return NEAR_BYTES
+    like = "kernels with the same share of writes, and as many bytes left in L2, reach"
+    return Threshold(0.9 * peak, f"90% of what {like}")
+
+
+def _wasteful(k: Kernel, wasteful: str, evidence: Given) -> Finding:
+    """At the limit with bytes that nobody needs, and what is gained without them where it is known."""
+    excess = _excess(k)
+    finding = k.roof(
+        f"Device memory is {percent(k.model.counted('dram'))} busy, but {wasteful}.",
+        evidence,
+        "Cut the traffic: coalesce, reuse tiles from shared memory, keep variables in registers. The other findings say which applies.",
+        "Fewer DRAM bytes for the same result.",
+    )
+    if excess is None:
+        return finding
+    without = k.model.without(
+        Removal(
+            "with only the needed bytes",
+            loads={"dram": 1 / excess},
+            stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
+            basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
         )
-        if excess is None:
-            return found
-        without = k.model.without(
-            Removal(
-                "with only the needed bytes",
-                loads={"dram": 1 / excess},
-                stalls=dict.fromkeys(("long_scoreboard", "lg_throttle"), 1 / excess),
-                basis=f"Device memory moves {units.ratio(excess)} the bytes that are needed.",
-            )
-        )
-        return replace(
-            found, speedup=without.speedup, arithmetic=without.arithmetic, relieves=without.relieves
-        )
+    )
+    speedup, arithmetic, relieves = without.speedup, without.arithmetic, without.relieves
+    return replace(finding, speedup=speedup, arithmetic=arithmetic, relieves=relieves)
+
+
+def _at_roof(k: Kernel, sure: bool, evidence: Given) -> Finding:
+    """At the limit with the bytes that it must move; unless `sure`, with those that threads request."""
     moved, reach = k["dram_bytes"], "."
-    if (peak or 1.0) < SATURATED.value:  # without the bytes left in L2 every launch reaches that
+    # without the bytes left in L2 every launch reaches that
+    if (k.model.peaks.get("dram") or 1.0) < SATURATED.value:
         reach = ". Launches that leave so much of their output in L2 reach little more."
-    what, near_what = "the bytes that it must", "the compulsory ones"
+    bytes_moved, near = "the bytes that it must", "the compulsory ones"
     first = "Nothing to do in this kernel."
     if moved and not sure:
-        what, near_what = "what its threads request", "the size of the arrays"
+        bytes_moved, near = "what its threads request", "the size of the arrays"
         first = (
             f"Nothing to do, if the arrays that it reads and writes have {units.si(moved, 'B')}. If they have less, several blocks read the same "
             "bytes: let one block serve them all, or schedule those that share data together, so that L2 still holds it."
         )
-    advice = (
-        first,
-        "Only if the algorithm may change: fuse the kernel with its neighbours, or use a smaller type.",
-    )
+    other = "Only if the algorithm may change: fuse the kernel with its neighbours, or use a smaller type."
+    busy = percent(k.model.counted("dram"))
     return k.roof(
-        f"it runs at {counted} of peak DRAM bandwidth and moves only {what}{reach}",
+        f"it runs at {busy} of peak DRAM bandwidth and moves only {bytes_moved}{reach}",
         evidence,
-        advice,
-        f"DRAM throughput near 90 % of peak, bytes near {near_what}.",
+        (first, other),
+        f"DRAM throughput near 90 % of peak, bytes near {near}.",
         good=True,
         confidence="high" if sure else "medium",
     )
@@ -166,7 +170,7 @@ def _excess(k: Kernel) -> float | None:
     """How many times the needed bytes device memory moves; None where that is not known, where it
     is about what is needed, and for a gather, which needs whole sectors."""
     ratio = k["dram_per_compulsory"]
-    return None if ratio is None or ratio <= COMPULSORY.value or gathers(k) else ratio
+    return None if ratio is None or ratio <= COMPULSORY.value or _launch.gathers(k) else ratio
 
 
 def _waste(k: Kernel) -> tuple[str, bool]:
@@ -183,12 +187,12 @@ def _waste(k: Kernel) -> tuple[str, bool]:
         return said if ratio > COMPULSORY.value else "", True
     said, excess, local = "", k["global_sector_excess"], k["local_sectors"]
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
-    needed = product_bytes(k)
+    needed = _launch.product_bytes(k)
     if local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
         said = "a large part of the traffic is spilled or indexed local variables"
     elif moved and needed and moved > needed * REREAD.value:
         return f"it moves {units.ratio(moved / needed)} the bytes of the product's matrices", True
-    elif excess is not None and excess > COALESCED and not within_l1(k):
+    elif excess is not None and excess > _launch.COALESCED and not _launch.within_l1(k):
         said = f"{percent(excess)} of the sectors are wasted because lanes are not contiguous"
     elif moved and asked and moved > asked * COMPULSORY.value:
         said = f"memory moves {units.ratio(moved / asked)} the bytes that threads request"

@@ -37,6 +37,7 @@ from ncu_toolkit.base.model import Finding
 from ncu_toolkit.kernel.diagnosis.kernel import (
     TENTH,
     WORTH,
+    Given,
     Kernel,
     Outcome,
     Removal,
@@ -78,6 +79,7 @@ BEST: Final = Threshold(
 #: What stays of the instructions around the arithmetic after one step: a loop unrolled twice, or a
 #: tile with one side doubled, has half of them for each operation.
 STEP: Final = 0.5
+ON_INTEGERS: Final = "The pipe is busy with integer multiply-adds."
 
 
 CALL: Final = {
@@ -92,50 +94,24 @@ CALL: Final = {
 
 
 def find(k: Kernel) -> Outcome:
-    busy, issuing = k.model.busy("fma"), k.model.busy("issue")
-    measured = k.fact("fma_pipe_active", ">=", VENDOR)
-    pipes = ("fma", "alu", "fp64", "fp16", "xu", "tensor", "lsu", "l1_data", "l2", "fill", "dram")
-    close = busy >= BUSY.value and issuing >= NEAR.value
-    close = close and k.model.busiest(*pipes)[1] - busy <= NOISE
-    if busy < VENDOR.value and not close:
-        return k.ruled_out(f"The FMA pipe is {percent(busy)} busy.", measured)
-    if k.model.working < WORKING.value:
-        return k.ruled_out(
-            f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
-            measured,
-        )
-    floats = k.executed("fp32")
-    if floats is not None and k.of_base("IMAD") > floats:
-        return k.ruled_out(
-            "The pipe is busy with integer multiply-adds.", measured, "kind_share:integer"
-        )
-    if k.context.dtype in ("float16", "bfloat16"):
-        return k.ruled_out(
-            "The data are 16-bit. The tensor cores would be many times faster.", measured
-        )
-    executed = k["flops_fp32"]
-    needed = k.context.flops
-    lanes = k["lanes_predicated_on"] or k["lanes_per_instruction"]
-    waste = ""
-    if executed and needed and executed > needed * COMPULSORY.value:
-        times = units.ratio(executed / needed)
-        waste = f"it executes {times} the operations that the problem needs"
-    elif lanes is not None and lanes < LANES.value:
-        waste = f"only {units.significant(lanes)} of 32 lanes do useful work"
+    busy, measured = k.model.busy("fma"), k.fact("fma_pipe_active", ">=", VENDOR)
+    if reason := _not_the_limit(k):
+        shown = "kind_share:integer" if reason == ON_INTEGERS else None
+        return k.ruled_out(reason, measured, shown)
     held_back = k.model.waiting("dispatch_stall") >= WEAK_STALL.value
     evidence = (
         measured,
         "issue_active flops_fp32 lanes_predicated_on",
         k.stall("dispatch_stall", WEAK_STALL) if held_back else None,
     )
-    if waste:
+    if waste := _waste(k):
         return k.roof(
             f"The FP32 pipe is {percent(busy)} busy, but {waste}.",
             evidence,
             "Remove the redundant operations. The other findings say which.",
             "Fewer FFMA.",
         )
-    if lanes is None and not needed:
+    if _lanes(k) is None and not k.context.flops:
         return k.roof(
             f"The FP32 pipe is {percent(busy)} busy. The report does not show how many lanes do useful work.",
             evidence,
@@ -143,41 +119,80 @@ def find(k: Kernel) -> Outcome:
             "Active lanes per instruction, and the instruction mix.",
             confidence="low",
         )
-    below = 1 - busy / BEST.value
-    if busy < VENDOR.value or (held_back and below >= WORTH):
-        removal = Removal(
-            "with no overhead around the arithmetic",
-            stalls=dict.fromkeys(k.model.stalls, min(1.0, busy / BEST.value)),
-            # Special functions and conversions are no overhead either.
-            loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k))), STEP)},
-        )
-        close_to = k.finding(
-            f"The kernel is close to the FP32 roof: the pipe is {percent(busy)} busy while SMs have work, the issue "
-            f"slots {percent(issuing)}. {_between(k, busy)}.",
-            removal,
-            evidence,
-            k.advice(
-                *_advice(k),
+    if busy < VENDOR.value or (held_back and 1 - busy / BEST.value >= WORTH):
+        return _close(k, held_back, evidence)
+    return _at_roof(k, evidence)
+
+
+def _not_the_limit(k: Kernel) -> str:
+    """Why the pipe is not what limits this launch, or not to be made better use of; "" where it is."""
+    busy, issuing = k.model.busy("fma"), k.model.busy("issue")
+    pipes = ("fma", "alu", "fp64", "fp16", "xu", "tensor", "lsu", "l1_data", "l2", "fill", "dram")
+    close = busy >= BUSY.value and issuing >= NEAR.value
+    close = close and k.model.busiest(*pipes)[1] - busy <= NOISE
+    if busy < VENDOR.value and not close:
+        return f"The FMA pipe is {percent(busy)} busy."
+    if k.model.working < WORKING.value:
+        return f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time."
+    floats = k.executed("fp32")
+    if floats is not None and k.of_base("IMAD") > floats:
+        return ON_INTEGERS
+    if k.context.dtype in ("float16", "bfloat16"):
+        return "The data are 16-bit. The tensor cores would be many times faster."
+    return ""
+
+
+def _lanes(k: Kernel) -> float | None:
+    return k["lanes_predicated_on"] or k["lanes_per_instruction"]
+
+
+def _waste(k: Kernel) -> str:
+    """What the pipe does beyond the problem's work, in words; "" for nothing."""
+    executed, needed, lanes = k["flops_fp32"], k.context.flops, _lanes(k)
+    if executed and needed and executed > needed * COMPULSORY.value:
+        return f"it executes {units.ratio(executed / needed)} the operations that the problem needs"
+    if lanes is not None and lanes < LANES.value:
+        return f"only {units.significant(lanes)} of 32 lanes do useful work"
+    return ""
+
+
+def _close(k: Kernel, held_back: bool, evidence: Given) -> Outcome:
+    """Close to the roof, with instructions around the arithmetic that could go."""
+    busy, issuing = k.model.busy("fma"), k.model.busy("issue")
+    removal = Removal(
+        "with no overhead around the arithmetic",
+        stalls=dict.fromkeys(k.model.stalls, min(1.0, busy / BEST.value)),
+        # Special functions and conversions are no overhead either.
+        loads={"issue": keep(1 - max(busy / issuing, min(1.0, computing(k))), STEP)},
+    )
+    sign = "Fewer dispatch stalls" if held_back else "FFMA is a larger share of the instructions"
+    close_to = k.finding(
+        f"The kernel is close to the FP32 roof: the pipe is {percent(busy)} busy while SMs have work, the issue "
+        f"slots {percent(issuing)}. {_between(k, busy)}.",
+        removal,
+        evidence,
+        k.advice(
+            *_advice(k),
+            *_precision(k),
+            triton=(
                 *_precision(k),
-                triton=(
-                    *_precision(k),
-                    "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
-                    "Raise num_stages, so that the operands of the next step are under way during this one.",
-                ),
+                "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
+                "Raise num_stages, so that the operands of the next step are under way during this one.",
             ),
-            f"The FMA pipe reaches {percent(BEST.value, 2)}. "
-            + (
-                "Fewer dispatch stalls."
-                if held_back
-                else "FFMA is a larger share of the instructions."
-            ),
-            confidence="medium",
-            locations=k.locate_stall("dispatch_stall") if held_back else (),
-        )
-        # A keyword makes it TF32 in Triton; in CUDA C++ that is another kernel.
-        if isinstance(close_to, Finding) and k.language == "triton":
-            return _in_tf32(close_to, k)
-        return close_to
+        ),
+        f"The FMA pipe reaches {percent(BEST.value, 2)}. {sign}.",
+        confidence="medium",
+        locations=k.locate_stall("dispatch_stall") if held_back else (),
+    )
+    # A keyword makes it TF32 in Triton; in CUDA C++ that is another kernel.
+    if isinstance(close_to, Finding) and k.language == "triton":
+        return _in_tf32(close_to, k)
+    return close_to
+
+
+def _at_roof(k: Kernel, evidence: Given) -> Finding:
+    """At the roof, and what tensor cores would gain."""
+    busy = k.model.busy("fma")
     overhead = f"Remove the remaining overhead to match the best kernels. {_between(k, busy)}."
     at_roof = k.roof(
         f"the FP32 pipe is {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
@@ -185,11 +200,11 @@ def find(k: Kernel) -> Outcome:
         (
             *_precision(k),
             "Only fewer operations, or a type that tensor cores support, would be much faster.",
-            *((overhead,) if below >= WORTH else ()),
+            *((overhead,) if 1 - busy / BEST.value >= WORTH else ()),
         ),
         "Most instructions are FFMA, and the FMA pipe is near its peak.",
         good=True,
-        confidence="high" if needed and executed else "medium",
+        confidence="high" if k.context.flops and k["flops_fp32"] else "medium",
         resource="fma",
         best=BEST,
     )

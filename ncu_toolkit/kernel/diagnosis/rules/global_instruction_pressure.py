@@ -61,9 +61,8 @@ def find(k: Kernel) -> Outcome:
             measured,
         )
     if not _launch.is_coalesced(k) or _launch.queued_excess(k) > _launch.COALESCED:
-        return k.ruled_out(
-            "Scattered sectors fill the queue: see Uncoalesced global access.", measured
-        )
+        reason = "Scattered sectors fill the queue: see Uncoalesced global access."
+        return k.ruled_out(reason, measured)
     if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Atomic updates fill the queue: see Atomic contention.", measured)
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"] or WIDEST
@@ -77,9 +76,7 @@ def find(k: Kernel) -> Outcome:
     )
     wider = k.advice(
         "Load and store 16 bytes per lane (float4).",
-        triton=(
-            "Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
-        ),
+        triton="Give each thread 16 contiguous bytes: a larger block for the same num_warps, aligned addresses (tl.multiple_of).",
         numba=(),
         warp=(),
     )
@@ -89,8 +86,7 @@ def find(k: Kernel) -> Outcome:
         removal,
         (
             measured,
-            "stall_share:mio_throttle stall_share:long_scoreboard kind_share:global",
-            "load_bytes_per_lane lsu_pipe_active global_sector_excess",
+            "stall_share:mio_throttle stall_share:long_scoreboard kind_share:global load_bytes_per_lane lsu_pipe_active global_sector_excess",
         ),
         (
             *(wider if width < WIDEST else ()),

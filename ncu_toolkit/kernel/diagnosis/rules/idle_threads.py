@@ -34,6 +34,7 @@ Compute's LaunchConfiguration rule.
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Location
 from ncu_toolkit.kernel.diagnosis.figures import WARP
 from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
 from ncu_toolkit.kernel.diagnosis.rules import _launch
@@ -60,84 +61,92 @@ WORKING: Final = Threshold(
 SLOW: Final = Threshold(
     0.3, "half of the 0.5 blocks a cycle, of 0.84, at which short blocks keep GPUs at their limit"
 )
+FITS: Final = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
+FEWER: Final = (
+    "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
+)
+LOOK_FOR: Final = "Active lanes near 32, and achieved occupancy near the theoretical one."
 
 
 def find(k: Kernel) -> Outcome:
-    waves = k["waves"] or 0.0
-    measured: Given = (
-        k.fact("lanes_per_instruction", "<", LANES),
-        "branch_uniformity occupancy_fill waves",
-    )
+    lanes = k.fact("lanes_per_instruction", "<", LANES)
+    measured = (lanes, "branch_uniformity occupancy_fill waves")
     if k.blocks <= 1:
-        return k.ruled_out(
-            "The launch is one block: its size matters less than that there are no others.",
-            measured,
-        )
-    filled, gone = _launch.filled_lanes(k), _launch.lanes_left(k)
-    active, shape = k["lanes_per_instruction"], "×".join(map(str, k.block))
-    fits = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
-    fewer = (
-        "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
-    )
+        reason = "The launch is one block: its size matters less than that there are no others."
+        return k.ruled_out(reason, measured)
+    if _launch.filled_lanes(k) < LANES.value:
+        return _empty_lanes(k, measured)
+    gone, active = _launch.lanes_left(k), k["lanes_per_instruction"]
     past = gone is not None and gone.edge and gone.lanes < LANES.value
-    # Without the warps that leave the SMs have room for as many more that stay.
-    staying = Removal(
-        "with working warps alone", parallelism=max(1.0, 1 / (k["occupancy_fill"] or 1.0))
-    )
-    advice, sure = (fewer, fits), True
-    if filled < LANES.value:
-        # Of full blocks as many run at a time, each with more lanes at work.
-        gone, left = None, filled / WARP
-        summary = (
-            f"Blocks of {units.counted(k.threads, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
-            "lanes of a warp. The others are empty in every instruction."
-        )
-        removal = Removal(
-            "with full warps",
-            stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
-            loads=dict.fromkeys(COMPUTE, left),
-            parallelism=1 / left,
-            basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
-        )
-        one_warp = Threshold(float(WARP), "one warp")
-        measured = (k.stated("block_size", k.threads, "<", one_warp), measured)
-        multiple = "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
-        advice = (multiple, fits)
-    elif gone and past and active is not None and active >= _launch.NEARLY_ALL * gone.lanes:
-        # Full warps are fewer, with fewer instructions; what they move and wait for stays.
-        left = gone.lanes / WARP
-        wide, high = (units.count(k.grid[at] * k.block[at]) for at in (0, 1))
-        summary = (
-            f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
-            f"32 lanes work: blocks are {shape} threads, the grid is {wide} threads wide and {high} high."
-        )
-        removal = Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left)
-        advice = (fits, fewer)
-    elif gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
+    if gone and past and active is not None and active >= _launch.NEARLY_ALL * gone.lanes:
+        return _past_the_edge(k, gone, measured)
+    waves = k["waves"] or 0.0
+    if gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
         summary = f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for."
-        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
     elif not k.instructions and _vanish(k):
         summary = (
             f"Warps fill only {percent(k['achieved_occupancy'] or 0.0)} of the SMs although the launch allows "
             f"{percent(k['theoretical_occupancy'] or 0.0)}, over {units.significant(waves, 2)} waves in "
             "which the SMs work. Most warps of a block leave long before its last one."
         )
-        removal, measured = staying, (measured, "achieved_occupancy theoretical_occupancy")
-        sure = False
     else:
         return k.ruled_out("The launch has work for nearly all of its threads.", measured)
-    test = k.instructions[gone.at] if gone else None
+    # Without the warps that leave the SMs have room for as many more that stay.
+    more = max(1.0, 1 / (k["occupancy_fill"] or 1.0))
     return k.finding(
         summary,
-        removal,
-        measured,
-        advice,
-        "Active lanes near 32, and achieved occupancy near the theoretical one.",
-        confidence="high" if sure else "medium",
-        locations=k.locate(
-            lambda row: float(row is test), "the tests by which lanes leave at once"
-        ),
+        Removal("with working warps alone", parallelism=more),
+        (measured, "achieved_occupancy theoretical_occupancy"),
+        (FEWER, FITS),
+        LOOK_FOR,
+        confidence="high" if k.instructions else "medium",
+        locations=_tests(k, gone),
     )
+
+
+def _empty_lanes(k: Kernel, measured: Given) -> Outcome:
+    """Blocks whose warps are not full: of full ones as many run at a time, with more lanes at work."""
+    filled = _launch.filled_lanes(k)
+    left, shape = filled / WARP, "×".join(map(str, k.block))
+    size = k.stated("block_size", k.threads, "<", Threshold(float(WARP), "one warp"))
+    multiple = (
+        "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
+    )
+    return k.finding(
+        f"Blocks of {units.counted(k.threads, 'thread')} ({shape}) fill {units.significant(filled)} of the 32 "
+        "lanes of a warp. The others are empty in every instruction.",
+        Removal(
+            "with full warps",
+            stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
+            loads=dict.fromkeys(COMPUTE, left),
+            parallelism=1 / left,
+            basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
+        ),
+        (size, measured),
+        (multiple, FITS),
+        LOOK_FOR,
+    )
+
+
+def _past_the_edge(k: Kernel, gone: _launch.Left, measured: Given) -> Outcome:
+    """Lanes outside of the problem. Full warps are fewer, with fewer instructions; what they move and
+    wait for stays."""
+    left, shape = gone.lanes / WARP, "×".join(map(str, k.block))
+    wide, high = (units.count(k.grid[axis] * k.block[axis]) for axis in (0, 1))
+    return k.finding(
+        f"Lanes past the edge of the problem leave at once. Of each warp that goes on, {units.significant(gone.lanes)} of "
+        f"32 lanes work: blocks are {shape} threads, the grid is {wide} threads wide and {high} high.",
+        Removal("with full warps", loads=dict.fromkeys(COMPUTE, left), instructions=left),
+        measured,
+        (FITS, FEWER),
+        LOOK_FOR,
+        locations=_tests(k, gone),
+    )
+
+
+def _tests(k: Kernel, gone: _launch.Left | None) -> tuple[Location, ...]:
+    test = k.instructions[gone.at] if gone else None
+    return k.locate(lambda row: float(row is test), "the tests by which lanes leave at once")
 
 
 def _vanish(k: Kernel) -> bool:

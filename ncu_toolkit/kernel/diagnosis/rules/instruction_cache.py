@@ -64,18 +64,15 @@ def find(k: Kernel) -> Outcome:
     waiting = k.model.waiting("no_instruction")
     measured = k.stall("no_instruction", WEAK_STALL)
     if waiting < WEAK_STALL.value:
-        return k.ruled_out(
-            f"Warps wait for instructions for only {percent(waiting)} of their time.", measured
-        )
+        reason = f"Warps wait for instructions for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, measured)
     executed = [row.executed for row in k.instructions if row.executed]
     most = max(executed, default=0)
     hot = sum(INSTRUCTION_BYTES for n in executed if n * 2 >= most)
     warps = k.warps
     if executed and warps and most / warps < REPEATS and hot <= L1_BYTES:
-        return k.ruled_out(
-            "Each warp runs the code about once, so the wait is for the first fetch. The loop fits the cache.",
-            measured,
-        )
+        reason = "Each warp runs the code about once, so the wait is for the first fetch. The loop fits the cache."
+        return k.ruled_out(reason, measured)
     size = k.stated("hot_code_bytes", hot, ">", Threshold(float(L0_BYTES), "a scheduler's cache"))
     small = bool(executed) and hot <= L0_BYTES
     return k.finding(
@@ -98,7 +95,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "likely",
         f"The loop's code takes {units.count(size)} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again.",
         (
-            evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes an instruction.", L1_BYTES, ">"),
+            evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes an instruction.", (L1_BYTES, ">")),
         ),
         "Unroll less.",
         "The no-instruction stall is large.",

@@ -53,25 +53,16 @@ START: Final = 0.1
 
 
 def find(k: Kernel) -> Outcome:
-    part = k.blame("short_scoreboard", "special", "fp64", "shuffle")
-    # A constant that a chain needs is fetched once for several chains. What a launch waits for its
-    # parameters is another matter, and short.
-    constants = k.model.waiting("imc_miss")
-    if constants < WEAK_STALL.value or k.model.ramp >= START:
-        constants = 0.0
+    part, constants = k.blame("short_scoreboard", "special", "fp64", "shuffle"), _constants(k)
     waiting = k.model.waiting("wait") + k.model.waiting("short_scoreboard") * part + constants
     measured = k.stall("wait", STALL)
     if waiting < STALL.value:
-        return k.ruled_out(
-            f"Warps wait for arithmetic results for only {percent(waiting)} of their time.",
-            measured,
-        )
+        reason = f"Warps wait for arithmetic results for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, measured)
     busiest, busy = k.model.busiest()
     if busy >= SATURATED.value:
-        return k.ruled_out(
-            f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy).",
-            measured,
-        )
+        reason = f"Other warps fill the gaps between instructions ({RESOURCES[busiest][2]}, {percent(busy)} busy)."
+        return k.ruled_out(reason, measured)
     if (sums := _launch.accumulators(k)) >= ENOUGH.value:
         return k.ruled_out(
             f"The loop keeps {sums} independent accumulators. Where warps wait all the same, more warps or fewer instructions help.",
@@ -79,41 +70,47 @@ def find(k: Kernel) -> Outcome:
             k.stated("accumulators", sums, ">=", ENOUGH),
             "active_warps",
         )
-    stalls = {"wait": _gap_left(k), "short_scoreboard": keep(part, 1 / CHAINS)}
-    of_it, fetched, first = "", 0.0, []
-    if constants:
-        stalls["imc_miss"] = 1 / CHAINS
-        of_it = f", {percent(constants)} of it for constants"
-        first = ["Apply each constant to several elements before fetching the next one."]
-        # Instructions that fetch constants, for one chain at a time.
-        fetched = k.of_base("ULDC", "LDC") / k.total if k.total else 0.0
+    of_it = f", {percent(constants)} of it for constants" if constants else ""
+    apply = "Apply each constant to several elements before fetching the next one."
     return k.finding(
         "Each instruction needs the result of the one before it. Warps spend "
         f"{percent(waiting)} of their time waiting for such results{of_it}.",
-        Removal(
-            f"with {CHAINS} independent chains",
-            stalls=stalls,
-            instructions=keep(fetched, 1 / CHAINS),
-        ),
+        _chains(k, part, constants),
         (
             measured,
             k.stall("imc_miss") if constants else None,
             "stall_share:short_scoreboard issue_active active_warps eligible_warps",
         ),
         (
-            *first,
+            *((apply,) if constants else ()),
             "Use four or more independent accumulators, and add them up at the end.",
             *k.advice(
                 "Process several independent elements per thread, and unroll, so that the compiler can interleave them.",
-                triton=(
-                    "Give each thread several independent elements: a larger block, or fewer warps for it (num_warps).",
-                ),
+                triton="Give each thread several independent elements: a larger block, or fewer warps for it (num_warps).",
             ),
             "Run more warps, if the launch and the registers allow it.",
         ),
         "Fewer wait stalls and busier issue slots for the same number of instructions.",
         locations=k.locate_stall("wait"),
     )
+
+
+def _constants(k: Kernel) -> float:
+    """Share of the time in which a chain waits for constants, each fetched once for several chains.
+    What a launch waits for its parameters is another matter, and short."""
+    waiting = k.model.waiting("imc_miss")
+    return 0.0 if waiting < WEAK_STALL.value or k.model.ramp >= START else waiting
+
+
+def _chains(k: Kernel, part: float, constants: float) -> Removal:
+    """Several chains side by side; what fetches constants does so for all of them."""
+    stalls = {"wait": _gap_left(k), "short_scoreboard": keep(part, 1 / CHAINS)}
+    fetched = 0.0
+    if constants:
+        stalls["imc_miss"] = 1 / CHAINS
+        fetched = k.of_base("ULDC", "LDC") / k.total if k.total else 0.0
+    several = f"with {CHAINS} independent chains"
+    return Removal(several, stalls=stalls, instructions=keep(fetched, 1 / CHAINS))
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
@@ -132,7 +129,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             evidence("dependency_cycles", "Cycles a pass by dependencies", region.dependency_cycles, "cycles",
                      "Arithmetic latency along the chain. Loads count as immediate."),
             evidence("issue_share", "Issue slots used at most", issued / region.dependency_cycles, "fraction",
-                     "With all resident warps.", BUSY.value, "<"),
+                     "With all resident warps.", (BUSY.value, "<")),
         ),
         "Keep several independent accumulators, unroll, or run more warps.",
         "The wait stall is the largest and issue slots are idle.",

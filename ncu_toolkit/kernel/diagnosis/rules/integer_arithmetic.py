@@ -89,35 +89,16 @@ def find(k: Kernel) -> Outcome:
     values = data is not None and data > 0.5
     if limits and not divisions and values:
         return _work(k, pipe, busy, measured)
-    # Useful work may bring along one for each memory, floating-point, shuffle or matrix instruction:
-    # an address step or a loop step.
-    kept, what = min(overhead, k.executed(*USEFUL) or 0.0), "one integer instruction per useful one"
-    first, how, waits = [], _what_for(k), 0.0
+    first, how = [], _what_for(k)
     if divisions:
-        how, waits = OPERATIONS, k.blame("short_scoreboard", "special")
+        how = OPERATIONS
         first = [
             "Replace division and modulo by shifts and masks, by compile-time constants, or by 2-D and 3-D indices.",
             "If many numbers are divided by a value known before the launch, multiply by its reciprocal (fast division).",
         ]
-        if values:
-            # Such numbers must be divided: by a reciprocal, not by another index.
-            kept = max(kept, overhead - count * (DIVISION - BY_RECIPROCAL))
-            what = "reciprocals in place of divisions"
-    left, multiplied = kept / overhead if overhead else 1.0, k.of_base("IMAD")
-    on_fma = multiplied / (multiplied + (k.executed("fp32") or 0.0)) if multiplied else 0.0
     return k.finding(
         f"{percent(overhead / total)} of the instructions are integer overhead around the actual work, {how}.",
-        Removal(
-            f"with {what}",
-            stalls={"short_scoreboard": keep(waits, left), "math_pipe_throttle": left},
-            loads={
-                "alu": left,
-                "fmaheavy": left,
-                "xu": left if divisions else 1.0,
-                "fma": keep(on_fma, left),
-            },
-            instructions=1 - (overhead - kept) / total,
-        ),
+        _less(k, overhead, count if divisions else 0, values),
         (
             measured,
             k.stated("integer_overhead", overhead / total),
@@ -131,6 +112,26 @@ def find(k: Kernel) -> Outcome:
         "Fewer IMAD, LOP3, ISETP and SHF for the same loads, and no I2F or F2I around the indices.",
         confidence="high" if divisions else "low" if on_data is None else "medium",
         locations=k.locate_executed("integer", "integer instructions executed"),
+    )
+
+
+def _less(k: Kernel, overhead: float, divisions: float, values: bool) -> Removal:
+    """Without the overhead, but for what useful work may bring along, one for each memory,
+    floating-point, shuffle or matrix instruction: an address step or a loop step."""
+    kept, rest = min(overhead, k.executed(*USEFUL) or 0.0), "one integer instruction per useful one"
+    if divisions and values:
+        # Such numbers must be divided: by a reciprocal, not by another index.
+        kept = max(kept, overhead - divisions * (DIVISION - BY_RECIPROCAL))
+        rest = "reciprocals in place of divisions"
+    waits = k.blame("short_scoreboard", "special") if divisions else 0.0
+    left, multiplied = kept / overhead if overhead else 1.0, k.of_base("IMAD")
+    on_fma = multiplied / (multiplied + (k.executed("fp32") or 0.0)) if multiplied else 0.0
+    xu = left if divisions else 1.0
+    return Removal(
+        f"with {rest}",
+        stalls={"short_scoreboard": keep(waits, left), "math_pipe_throttle": left},
+        loads={"alu": left, "fmaheavy": left, "xu": xu, "fma": keep(on_fma, left)},
+        instructions=1 - (overhead - kept) / k.total,
     )
 
 
@@ -156,7 +157,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"{percent(share)} of the instructions in the {place(region)} are integer arithmetic"
         + (f", including {counted}." if divisions else "."),
         (
-            evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", threshold, ">="),
+            evidence("integer_share", "Integer instructions", share, "fraction", "Addresses, indices, comparisons.", (threshold, ">=")),
             evidence("divisions", "Integer divisions", divisions, "count",
                      "I2F, MUFU.RCP and F2I together: a division by a value not known at compile time."),
             cycles(region, "alu", "Integer pipe"),

@@ -67,10 +67,8 @@ def find(k: Kernel) -> Outcome:
     if busy < NEAR.value:
         return k.ruled_out(f"L1 and shared memory are at most {percent(busy)} busy.", evidence)
     if k.model.working < WORKING.value:
-        return k.ruled_out(
-            f"L1 is busy while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
-            evidence,
-        )
+        reason = f"L1 is busy while SMs have work, but they have none for {percent(1 - k.model.working)} of the time."
+        return k.ruled_out(reason, evidence)
     if max(k.model.busy("dram"), k.model.busy("l2"), k.model.busy("fill")) >= busy:
         return k.ruled_out("L2 or device memory is busier.", evidence)
     compulsory = k.context.compulsory_bytes

@@ -25,9 +25,10 @@ al.).
 
 from typing import Final
 
+from ncu_toolkit.base.model import Finding
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES
-from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, percent
+from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
 from ncu_toolkit.kernel.diagnosis.rules import Roof, Specificity, memory_levels
 from ncu_toolkit.kernel.diagnosis.rules._launch import COALESCED, gathers, product_bytes, streams
 from ncu_toolkit.kernel.diagnosis.thresholds import COMPULSORY, NEAR_BYTES
@@ -58,48 +59,24 @@ def find(k: Kernel) -> Outcome:
     if k.model.busy("dram") >= busy:
         return k.ruled_out("Device memory is busier.", evidence)
     if name == "l2" and streams(k):
-        return k.ruled_out(
-            "It is active because of the traffic of device memory, which is busier than L2's own work.",
-            evidence,
-        )
+        reason = "It is active because of the traffic of device memory, which is busier than L2's own work."
+        return k.ruled_out(reason, evidence)
     unit, compulsory = RESOURCES[name][2], k.context.compulsory_bytes
-    moved = k["l2_bytes"]
-    floor = compulsory or product_bytes(k) or figures.asked_bytes(k.profile)
-    excess = k["global_sector_excess"] or 0.0
-    once = (
-        moved is not None
-        and floor is not None
-        and moved <= floor * COMPULSORY.value
-        and excess <= 0.1
-        and (compulsory is not None or (k["load_reuse"] or 1.0) < 2)
-    )
-    gathered = gathers(k) and excess <= 0.1
+    once, gathered = _once(k), gathers(k) and (k["global_sector_excess"] or 0.0) <= 0.1
     if (once or gathered) and not k.is_chain:
-        what = "It gathers whole sectors at data-dependent addresses."
+        work = "It gathers whole sectors at data-dependent addresses."
         if once:  # where the problem is not known, blocks may ask for the same bytes
-            what = (
-                "It moves each byte once."
-                if compulsory
-                else "Each SM loads its bytes once, in whole sectors."
-            )
+            by_sm = "Each SM loads its bytes once, in whole sectors."
+            work = "It moves each byte once." if compulsory else by_sm
         return k.roof(
-            f"{unit} runs at {counted} of its peak rate. {what}",
+            f"{unit} runs at {counted} of its peak rate. {work}",
             evidence,
             "Nothing to do, unless the algorithm may change: fuse the kernel with its neighbours, to move fewer bytes.",
             "The same bytes, and L2 is still the busiest.",
             good=True,
             confidence="high" if once and compulsory else "medium",
         )
-    if k.knows_none("global_sector_excess", "load_reuse", "lane_bytes"):
-        return k.roof(
-            f"{unit} is {counted} busy. The report does not show why. Useful data, scattered accesses, register "
-            "spills and repeated fetches look alike here.",
-            evidence,
-            k.collect("which shows the cause"),
-            "Sectors per request, local memory, and bytes moved over bytes needed.",
-            confidence="low",
-        )
-    return k.finding(
+    return _unexplained(k, f"{unit} is {counted} busy", evidence) or k.finding(
         f"L2 bandwidth is the limit: {unit} is {counted} busy, with {_what(k)}.",
         # Each operand is fetched half as often.
         Removal(
@@ -114,6 +91,33 @@ def find(k: Kernel) -> Outcome:
         ),
         "Fewer L2 bytes for the same result.",
         confidence="medium",
+    )
+
+
+def _once(k: Kernel) -> bool:
+    """Whether L2 delivers each byte once, as far as that is known."""
+    moved, compulsory = k["l2_bytes"], k.context.compulsory_bytes
+    floor = compulsory or product_bytes(k) or figures.asked_bytes(k.profile)
+    return (
+        moved is not None
+        and floor is not None
+        and moved <= floor * COMPULSORY.value
+        and (k["global_sector_excess"] or 0.0) <= 0.1
+        and (compulsory is not None or (k["load_reuse"] or 1.0) < 2)
+    )
+
+
+def _unexplained(k: Kernel, busy: str, evidence: Given) -> Finding | None:
+    """Busy, in a report that shows nothing of why."""
+    if not k.knows_none("global_sector_excess", "load_reuse", "lane_bytes"):
+        return None
+    return k.roof(
+        f"{busy}. The report does not show why. Useful data, scattered accesses, register "
+        "spills and repeated fetches look alike here.",
+        evidence,
+        k.collect("which shows the cause"),
+        "Sectors per request, local memory, and bytes moved over bytes needed.",
+        confidence="low",
     )
 
 

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Finding
+from ncu_toolkit.base.model import Evidence, Finding
 from ncu_toolkit.kernel.diagnosis.kernel import (
     Kernel,
     Outcome,
@@ -73,6 +73,7 @@ HALF_FULL: Final = Threshold(0.6, "above the 0.15 to 0.46 of those launches")
 #: Times the work of a block that the advice asks for: four elements a thread where there was one.
 MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
+LOOK_FOR: Final = "Fewer and longer launches for the same result."
 FUSE: Final = (
     "Fuse it with the launches beside it, so that intermediate results stay in registers. "
     "Where it is launched again and again, loop inside one kernel.",
@@ -103,67 +104,73 @@ def find(k: Kernel) -> Outcome:
     if duration >= SHORT.value and not chain:
         if (k["waves"] or 0.0) >= REFILLED.value and _starts_late(k):
             return _short_blocks(k)
-        return k.ruled_out(
-            f"It runs for {units.duration(duration)}, much longer than a launch costs.",
-            measured,
-            counted,
-        )
+        reason = f"It runs for {units.duration(duration)}, much longer than a launch costs."
+        return k.ruled_out(reason, measured, counted)
     useful = useful_us(k, dict.fromkeys(RESOURCES, 1.0))
     useful = min(duration, useful) if useful is not None else max(0.0, duration - FLOOR_US)
-    # One kernel in place of a chain starts once and passes over the data once, so each launch is
-    # left with its share of that, and with all that has nothing to do with passing over it (kept).
     # A single launch that becomes part of another sheds what launching costs; what it does with the
     # GPU in between is not the launch's fault.
-    now = duration + BETWEEN_US
-    shared_out = (FLOOR_US + BETWEEN_US + useful) / launches
-    own = min(duration, useful_us(k, kept(k)) or 0.0)
-    fused = max(shared_out, own) if chain else duration - min(FLOOR_US, duration - useful)
-    saved = max(0.0, 1 - fused / now)
+    alone = duration - min(FLOOR_US, duration - useful)
+    fused = max(_fused_us(k, useful, launches)) if chain else alone
+    saved = max(0.0, 1 - fused / (duration + BETWEEN_US))
     if saved < SHARE.value:
-        return k.ruled_out(
-            f"Useful work takes {percent(1 - saved)} of the time from launch to launch.",
-            measured,
-            counted,
-        )
-    speedup, time = 1 / (1 - saved), units.duration
-    floor, between = time(FLOOR_US), time(BETWEEN_US)
-    if not chain:
-        # What another kernel would take with this one's work in it, this one's profile does not show.
-        summary = "Starting and ending this kernel costs as much as its computation."
-        if idle := k.launch.idle_us:
-            summary = (
-                f"With nothing to do, this kernel takes {time(idle)} of these {time(duration)}."
-            )
-        return Finding(
-            k.rule,
-            summary,
-            "low",
-            k.facts(measured, counted, "waves"),
-            None,
-            (
-                f"Start and end take {time(duration - fused)} of {time(duration)}.",
-                "No estimate, because the gain depends on the launches before and after it.",
-            ),
-            FUSE,
-            "Fewer and longer launches for the same result.",
-            weight=saved,
-        )
-    summary = f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again."
+        reason = f"Useful work takes {percent(1 - saved)} of the time from launch to launch."
+        return k.ruled_out(reason, measured, counted)
+    shown = k.facts(measured, counted, "waves")
+    if chain:
+        return _one_of_many(k, useful, launches, shown)
+    # What another kernel would take with this one's work in it, this one's profile does not show.
+    time = units.duration
+    summary = "Starting and ending this kernel costs as much as its computation."
+    if idle := k.launch.idle_us:
+        summary = f"With nothing to do, this kernel takes {time(idle)} of these {time(duration)}."
+    return Finding(
+        k.rule,
+        summary,
+        "low",
+        shown,
+        None,
+        (
+            f"Start and end take {time(duration - fused)} of {time(duration)}.",
+            "No estimate, because the gain depends on the launches before and after it.",
+        ),
+        FUSE,
+        LOOK_FOR,
+        weight=saved,
+    )
+
+
+def _fused_us(k: Kernel, useful: float, launches: int) -> tuple[float, float]:
+    """What each launch of a chain is left with when one kernel takes its place, and its own work in
+    that. One kernel starts once and passes over the data once, so each launch has its share of
+    that, and all that has nothing to do with passing over it (kept)."""
+    shared_out = (FLOOR_US + BETWEEN_US + useful) / launches
+    return shared_out, min(k.profile.duration_us or 0.0, useful_us(k, kept(k)) or 0.0)
+
+
+def _one_of_many(k: Kernel, useful: float, launches: int, shown: tuple[Evidence, ...]) -> Finding:
+    """One of several launches of one job, which one fused kernel could do."""
+    duration, time = k.profile.duration_us or 0.0, units.duration
+    floor, between, now = time(FLOOR_US), time(BETWEEN_US), duration + BETWEEN_US
+    shared_out, stays = _fused_us(k, useful, launches)
+    fused = max(shared_out, stays)
+    saved = max(0.0, 1 - fused / now)
     arithmetic = [
         f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
         f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
         f"{launches} = {time(shared_out)}."
     ]
-    if own > shared_out:
+    if stays > shared_out:
         arithmetic.append(
-            f"Its arithmetic, shared memory and what L1 serves again take {time(own)}, and stay."
+            f"Its arithmetic, shared memory and what L1 serves again take {time(stays)}, and stay."
         )
+    speedup = 1 / (1 - saved)
     ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
     return Finding(
         k.rule,
-        summary,
+        f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again.",
         "high",
-        k.facts(measured, counted, "waves"),
+        shown,
         speedup,
         (
             f"Time now: {time(duration)} in the kernel and about {between} between launches: {time(now)}.",
@@ -171,7 +178,7 @@ def find(k: Kernel) -> Outcome:
             f"{ratio} if only this is fixed, {percent(saved)} of the time saved.",
         ),
         FUSE,
-        "Fewer and longer launches for the same result.",
+        LOOK_FOR,
         # What the launch itself costs is the cause, so it bounds no gain.
         relieves=dict.fromkeys((*k.model.loads, LAUNCH), 0.0),
     )

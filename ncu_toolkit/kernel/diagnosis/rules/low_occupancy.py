@@ -111,9 +111,8 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out("The launch's resources allow enough warps.", measured)
     waves = k["waves"]
     if waves is not None and waves < 1:
-        return k.ruled_out(
-            "The grid does not fill the blocks that fit: see Grid too small.", measured, "waves"
-        )
+        reason = "The grid does not fill the blocks that fit: see Grid too small."
+        return k.ruled_out(reason, measured, "waves")
     if "block_limit_registers" in limiters and _is_tiled_product(k):
         return k.ruled_out(
             "Registers and shared memory hold the tile of a matrix product. More warps would mean smaller tiles and more "
@@ -133,10 +132,8 @@ def find(k: Kernel) -> Outcome:
     if why:
         return k.ruled_out(why, measured, "issue_active")
     if not k.model.stalls and busy >= BUSY.value:
-        return k.ruled_out(
-            f"A unit is busy ({words}, {percent(busy)}). The report does not show what warps wait for.",
-            measured,
-        )
+        reason = f"A unit is busy ({words}, {percent(busy)}). The report does not show what warps wait for."
+        return k.ruled_out(reason, measured)
     factor = _gain(k, limiters, occupancy)
     advice = {**_CUDA, **_ELSEWHERE.get(k.language, {})}
     overlapped = k.model.waiting(*HIDDEN_BY_WARPS)
@@ -180,7 +177,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "That is enough if each warp has much independent work.",
         (
             evidence("theoretical_occupancy", "Theoretical occupancy", found.fraction, "fraction",
-                     "Warps that fit over the most an SM holds.", LOW_OCCUPANCY.value, "<"),
+                     "Warps that fit over the most an SM holds.", (LOW_OCCUPANCY.value, "<")),
             evidence("registers", "Registers a thread", found.registers, "count", "As ptxas gives them."),
             evidence("shared", "Shared memory a block", found.shared, "B", "Static and dynamic."),
         ),

@@ -59,103 +59,35 @@ open_in_code = memory_levels
 #: Loads in flight a warp where there was one: the usual first step, an unroll by four, for four
 #: registers.
 IN_FLIGHT: Final = 4
+TRITON_PRODUCT: Final = (
+    "Raise num_stages to 3 or 4, so that the next tiles are under way during the products of this one.",
+)
+TRITON: Final = (
+    "Give each program more independent loads: a larger block, or fewer warps for it (num_warps).",
+    "If it loads in a loop, raise num_stages (tl.range(..., num_stages=3)), so that the next loads are under way during this step.",
+)
 
 
 def find(k: Kernel) -> Outcome:
     part = k.blame("long_scoreboard", "global", "texture")
     waiting = k.model.waiting("long_scoreboard") * part
     measured = k.stall("long_scoreboard", WEAK_STALL)
-    if waiting < WEAK_STALL.value:
-        return k.ruled_out(
-            f"Warps wait for global loads for only {percent(waiting)} of their time.", measured
-        )
-    busiest, busy = _launch.busiest_with_loads(k)
-    if busy >= SATURATED.value:
-        return k.ruled_out(
-            f"Loads wait for bandwidth, not for latency ({capital(RESOURCES[busiest][2])}, {percent(busy)} busy).",
-            measured,
-        )
-    if not _launch.is_coalesced(k) and _launch.memory_load(k) > 0.5:
-        return k.ruled_out(
-            "Scattered accesses keep memory busy and delay loads: see Uncoalesced global access.",
-            measured,
-        )
-    if _launch.queued_behind_atomics(k) >= 0.5:
-        return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
-    # What is spent in queues stays: more loads in flight only make them longer.
-    queued = k.model.queue(busy)
-    # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others,
-    # a few at a time.
-    staged = min(part, _staged_part(k))
-    now = _launch.loads_in_flight(k) or 1.0
-    # One load becomes four, more become twice as many; those that have ENOUGH under way do not wait
-    # for want of loads.
-    more = 1.0 if now >= _launch.ENOUGH else max(1 / IN_FLIGHT, min(1 / 2, now / IN_FLIGHT))
-    left = 1 - (1 - queued) * (staged + (part - staged) * (1 - more))
-    ahead = staged > part / 2
-    few, many = units.significant(now, 2), units.significant(now / more, 2)
-    how = (
-        "with the next tile fetched ahead"
-        if ahead
-        else f"with {many} loads in flight instead of {few}"
-    )
-    passed = _through_registers(k) * staged / part if ahead else 0.0
-    removal = Removal(
-        how,
-        stalls={"long_scoreboard": left},
-        loads=dict.fromkeys(("l1_data", "l1_writeback"), keep(passed, 0.0)) if passed else {},
-        basis=f"Asynchronous copies do not pass through registers. That is {percent(passed)} of the work of L1's data stage."
-        if passed
-        else "",
-    )
+    if reason := _not_the_limit(k, waiting):
+        return k.ruled_out(reason, measured)
     chased = _launch.dependent_loads(k)
     chain = (
         f" {percent(chased)} of the waiting is for loads whose address comes from another load."
         if chased >= 0.1
         else ""
     )
-    several = (
-        f"Each warp already has {few} loads in flight. Issue twice as many, or run more warps."
-    )
-    advice = [several] if now >= 2 else []
-    written = k.language
-    if written == "triton":
-        product = k.executed("tensor")
-        advice = (
-            [
-                "Raise num_stages to 3 or 4, so that the next tiles are under way during the products of this one."
-            ]
-            if product
-            else [
-                "Give each program more independent loads: a larger block, or fewer warps for it (num_warps).",
-                "If it loads in a loop, raise num_stages (tl.range(..., num_stages=3)), so that the next loads are under way during this step.",
-            ]
-        )
-    elif k.executed("copy"):
-        advice.append(
-            "Issue the asynchronous copies of the next tile before computing on this one. Wait only for the oldest."
-        )
-    elif k.executed("shared") != 0:
-        advice.append(
-            "Load the next tile while computing on this one (into registers, or by cp.async into a second buffer)."
-            if written == "cuda"
-            else "Load the next tile into registers while computing on this one."
-        )
-    else:
-        advice.append("Load the data of the next iteration while computing on this one.")
-    if now < 2 and written != "triton":
-        one = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
-        advice.insert(1 if ahead else 0, one)
-    if chased >= 0.5:
-        advice.insert(
-            0,
-            "Break the chain: compute addresses instead of loading them, follow several chains at once, or store the data next to the index.",
-        )
+    # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others,
+    # a few at a time.
+    staged = min(part, _staged_part(k))
     return k.finding(
         f"Too few loads are in flight to hide memory latency. Warps spend {percent(waiting)} of their time waiting for loads.{chain}",
-        removal,
+        _in_flight(k, part, staged),
         (measured, "issue_active active_warps dram_utilization l2_hit_rate l1_hit_rate"),
-        advice,
+        _advice(k, staged > part / 2),
         "Several LDG in a row before the first use, fewer long scoreboard stalls, busier issue slots and memory.",
         confidence="high" if waiting >= 0.3 else "medium",
         locations=k.locate_stall("long_scoreboard", ("global", "texture")),
@@ -163,6 +95,59 @@ def find(k: Kernel) -> Outcome:
 
 
 specificity = Specificity.SYMPTOM.always
+
+
+def _not_the_limit(k: Kernel, waiting: float) -> str:
+    """Why the latency of loads is not what warps wait for; "" where it is."""
+    if waiting < WEAK_STALL.value:
+        return f"Warps wait for global loads for only {percent(waiting)} of their time."
+    busiest, busy = _launch.busiest_with_loads(k)
+    if busy >= SATURATED.value:
+        return f"Loads wait for bandwidth, not for latency ({capital(RESOURCES[busiest][2])}, {percent(busy)} busy)."
+    if not _launch.is_coalesced(k) and _launch.memory_load(k) > 0.5:
+        return "Scattered accesses keep memory busy and delay loads: see Uncoalesced global access."
+    queued = _launch.queued_behind_atomics(k) >= 0.5
+    return "Loads queue behind atomic updates: see Atomic contention." if queued else ""
+
+
+def _in_flight(k: Kernel, part: float, staged: float) -> Removal:
+    """More loads under way, or the next tile, where most of `part` is for values of tiles (`staged`)."""
+    # What is spent in queues stays: more loads in flight only make them longer.
+    queued = k.model.queue(_launch.busiest_with_loads(k)[1])
+    now = _launch.loads_in_flight(k) or 1.0
+    # One load becomes four, more become twice as many; those that have ENOUGH under way do not wait
+    # for want of loads.
+    more = 1.0 if now >= _launch.ENOUGH else max(1 / IN_FLIGHT, min(1 / 2, now / IN_FLIGHT))
+    left = 1 - (1 - queued) * (staged + (part - staged) * (1 - more))
+    passed, basis, loads = 0.0, "", {}
+    few, many = units.significant(now, 2), units.significant(now / more, 2)
+    how = f"with {many} loads in flight instead of {few}"
+    if staged > part / 2:
+        passed, how = _through_registers(k) * staged / part, "with the next tile fetched ahead"
+    if passed:
+        basis = f"Asynchronous copies do not pass through registers. That is {percent(passed)} of the work of L1's data stage."
+        loads = dict.fromkeys(("l1_data", "l1_writeback"), keep(passed, 0.0))
+    return Removal(how, stalls={"long_scoreboard": left}, loads=loads, basis=basis)
+
+
+def _advice(k: Kernel, ahead: bool) -> list[str]:
+    """What puts more loads in flight, first where the next tile is to be fetched `ahead`."""
+    now = _launch.loads_in_flight(k) or 1.0
+    several = "Issue several independent loads before using the first: unroll the loop, or give each thread several elements."
+    if now >= 2:
+        several = f"Each warp already has {units.significant(now, 2)} loads in flight. Issue twice as many, or run more warps."
+    words = "Load the data of the next iteration while computing on this one."
+    if k.executed("copy"):
+        words = "Issue the asynchronous copies of the next tile before computing on this one. Wait only for the oldest."
+    elif k.executed("shared") != 0:
+        words = "Load the next tile while computing on this one (into registers, or by cp.async into a second buffer)."
+        if k.language != "cuda":
+            words = "Load the next tile into registers while computing on this one."
+    advice = [words, several] if ahead and now < 2 else [several, words]
+    if k.language == "triton":
+        advice = [*(TRITON_PRODUCT if k.executed("tensor") else TRITON)]
+    chain = "Break the chain: compute addresses instead of loading them, follow several chains at once, or store the data next to the index."
+    return [chain, *advice] if _launch.gathers(k) else advice
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
@@ -175,7 +160,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "likely" if in_flight <= 1 else "possible",
         "In the loop, each load's address comes from the load before it, so every load waits for the full memory latency.",
         (
-            evidence("chased_loads", "Loads with a loaded address", len(dependent), "count", f"Of {loads} global loads in the main loop.", 0, ">"),
+            evidence("chased_loads", "Loads with a loaded address", len(dependent), "count", f"Of {loads} global loads in the main loop.", (0, ">")),
             evidence("loads_in_flight", "Loads in flight a thread", in_flight, "count", "The most that one thread can have in flight in the loop."),
         ),
         "Compute the address instead of loading it, or follow several chains at once.",

@@ -32,7 +32,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Evidence
+from ncu_toolkit.base.model import Evidence, NoFinding
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES
 from ncu_toolkit.kernel.diagnosis.kernel import (
     GLOBAL_WAITS,
@@ -86,24 +86,30 @@ LOOK_FOR: Final = "Fewer global loads, by the tile's width. Stalls move from lon
 
 
 def find(k: Kernel) -> Outcome:
-    reuse = k["load_reuse"] or 0.0
-    measured = k.fact(
-        "load_reuse",
-        ">=",
-        REUSE,
+    meaning = (
         "Bytes of the sectors that loads request from L1, over the bytes that device memory must deliver. The excess is "
-        "reloaded or unused.",
+        "reloaded or unused."
     )
+    measured = k.fact("load_reuse", ">=", REUSE, meaning)
     intensity = _tile_intensity(k)
     if intensity is not None and _launch.loads_fragments(k):
         return _small_tile(k, intensity, measured)
-    if again := _order(k, measured):
-        return again
-    if reuse < REUSE.value:
+    if order := _order(k, measured):
+        return order
+    if (k["load_reuse"] or 0.0) < REUSE.value:
         return k.ruled_out("Few bytes are loaded more than once.", measured)
-    within = _reuse_within(k)
     if intensity is not None and intensity < SMALL_TILE.value:
         return _small_tile(k, intensity, measured)
+    if absent := _not_by_a_tile(k, measured):
+        return absent
+    if reason := _not_the_limit(k):
+        return k.ruled_out(reason, measured)
+    return _passed_on(k, measured) if _read_once(k) else _untiled(k, measured)
+
+
+def _not_by_a_tile(k: Kernel, measured: Evidence | None) -> NoFinding | None:
+    """Why a tile would not serve the loads that repeat."""
+    within, asked = _reuse_within(k), _asked_again(k)
     if within is not None and within < COMPULSORY.value:
         return k.ruled_out(
             "Other blocks load the same data: one SM's L1 serves almost none of it twice. A tile per block would not help. "
@@ -111,100 +117,86 @@ def find(k: Kernel) -> Outcome:
             measured,
             "l1_hit_rate",
         )
-    asked = _asked_again(k)
     if not _launch.is_coalesced(k) and (asked is None or asked < REUSE.value):
-        return k.ruled_out(
-            "Scattered lanes inflate the traffic. Coalesce first, then measure again.",
-            "global_sector_excess",
-        )
+        reason = "Scattered lanes inflate the traffic. Coalesce first, then measure again."
+        return k.ruled_out(reason, "global_sector_excess")
     if _launch.is_broadcast(k):
-        return k.ruled_out(
-            "Loads broadcast one value to all lanes, so their number costs, not their bytes. See global-instruction-pressure.",
-            measured,
-        )
-    if _launch.dependent_loads(k) >= 0.5:
-        return k.ruled_out(
-            "Warps wait for loads whose address comes from another load, so latency is the limit, not traffic.",
-            measured,
-        )
+        reason = "Loads broadcast one value to all lanes, so their number costs, not their bytes. See global-instruction-pressure."
+        return k.ruled_out(reason, measured)
+    return None
+
+
+def _not_the_limit(k: Kernel) -> str:
+    """Why the traffic of loads is not what warps wait for; "" where it is."""
+    if _launch.gathers(k):
+        return "Warps wait for loads whose address comes from another load, so latency is the limit, not traffic."
     waiting = _launch.global_waiting(k) if k.model.stalls else 1.0
     if waiting < WEAK_STALL.value:
-        return k.ruled_out(
-            f"The caches serve the reuse. Warps spend only {percent(waiting)} of their time waiting for global memory.",
-            measured,
-        )
-    busiest, busy = _launch.busiest_with_loads(k)
+        return f"The caches serve the reuse. Warps spend only {percent(waiting)} of their time waiting for global memory."
+    busy = _launch.busiest_with_loads(k)[1]
     # Loads queue in front of L1 in a line of their own, or behind shared memory's in the MIO queue.
     queue = k.model.waiting("lg_throttle")
     queue += k.model.waiting("mio_throttle") * k.blame("mio_throttle", "global", "texture")
     if busy < BUSY.value and queue < WEAK_STALL.value:
-        return k.ruled_out(
-            f"Latency is the limit, not traffic: every memory level is at most {percent(busy)} busy.",
-            measured,
-        )
-    if _read_once(k):
-        return _passed_on(k, reuse, measured)
-    hit = k["l1_hit_rate"] or 0.0
-    beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
-    one = _one_result(k)
-    served = 1 / _launch.SMALL_PATCH if one else ON_CHIP
-    left = hit * served + (1 - hit) * beyond
-    own = k.pipe_part("global", 1.0)
-    on_chip = keep(own, served)
-    moved = k["dram_bytes"]
-    compulsory = k.context.compulsory_bytes
-    stalls = k.shrink(left, ("global", "texture"), *GLOBAL_WAITS)
-    removal = Removal(
-        "with tiles in shared memory and in registers" if one else "with tiles in shared memory",
-        stalls=stalls,
-        loads={
-            **dict.fromkeys(("lsu", "l1_data", "l1_writeback"), on_chip),
-            "l1_tag": 1 / reuse,
-            "l1": on_chip,
-            "fill": beyond,
-            "l2": beyond,
-            "dram": min(1.0, compulsory / moved) if compulsory and moved else 1.0,
-        },
-        instructions=keep(1 - (k["kind_share:fp32"] or 0.0), served)
-        if one
-        else keep((k["kind_share:global"] or 0.0) * 2, ON_CHIP),
-        basis=(
-            "A thread computes one result, so each multiply-add loads two values. A 4x4 tile of them needs a quarter of the "
-            "loads, and shares the instructions around them."
-        )
-        if one
-        else f"Estimate: tiling removes {percent(1 - ON_CHIP)} of the loads that L1 serves ({percent(hit)}). A staged value is still "
-        "read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads instead of 2. Tiles in registers gain more.",
-    )
+        return f"Latency is the limit, not traffic: every memory level is at most {percent(busy)} busy."
+    return ""
+
+
+def _untiled(k: Kernel, measured: Evidence | None) -> Outcome:
+    """Bytes that are loaded again where a tile could keep them."""
+    reuse, asked = k["load_reuse"] or 0.0, _asked_again(k)
+    busiest, busy = _launch.busiest_with_loads(k)
     where = RESOURCES[busiest][2] if busiest else "memory"
     counted = k.model.counted(busiest) if busiest else 0.0
     used = min(busy, counted)
     others = " and shared memory" if used < counted - NOISE else ""
     loaded = k.load(busiest, BUSY) if busiest else None
+    again = f"Loads request about {units.significant(reuse, 2)} bytes from L1, in whole sectors, per byte that device memory must deliver."
+    if asked is not None:
+        again = f"Each byte is loaded about {units.significant(asked, 2)} times instead of being kept in shared memory or registers."
+    tile = "Load each tile into shared memory once per block, synchronise, and compute from there."
     return k.finding(
-        (
-            f"Each byte is loaded about {units.significant(asked, 2)} times instead of being kept in shared memory or registers. "
-            if asked is not None
-            else f"Loads request about {units.significant(reuse, 2)} bytes from L1, in whole sectors, per byte that device memory must deliver. "
-        )
-        + f"Such loads{others} keep {where} {percent(counted)} busy.",
-        removal,
+        f"{again} Such loads{others} keep {where} {percent(counted)} busy.",
+        _tiled(k, reuse),
         (
             measured,
             None if asked is None else k.stated("lane_reuse", asked),
             replace(loaded, value=used if others else counted) if loaded else None,
             "stall_share:long_scoreboard stall_share:lg_throttle l1_hit_rate dram_per_compulsory",
         ),
-        _advice(
-            k,
-            LARGER
-            if k.executed("shared", "copy")
-            else "Load each tile into shared memory once per block, synchronise, and compute from there.",
-            SEVERAL,
-        ),
+        _advice(k, LARGER if k.executed("shared", "copy") else tile, SEVERAL),
         LOOK_FOR,
         confidence="high" if k.model.stalls else "medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
+    )
+
+
+def _tiled(k: Kernel, reuse: float) -> Removal:
+    """With tiles in shared memory, and in registers where a thread computes one result."""
+    hit, one = k["l1_hit_rate"] or 0.0, _one_result(k)
+    beyond = min(1.0, 1 / reuse * (1 / (1 - hit) if hit < 1 else reuse))
+    served = 1 / _launch.SMALL_PATCH if one else ON_CHIP
+    on_chip = keep(k.pipe_part("global", 1.0), served)
+    moved, compulsory = k["dram_bytes"], k.context.compulsory_bytes
+    how, around = "with tiles in shared memory", (k["kind_share:global"] or 0.0) * 2
+    basis = (
+        f"Estimate: tiling removes {percent(1 - ON_CHIP)} of the loads that L1 serves ({percent(hit)}). A staged value is still "
+        "read from shared memory, one of two operands 16 bytes at a time: 1 + 1/4 loads instead of 2. Tiles in registers gain more."
+    )
+    if one:
+        how, around = f"{how} and in registers", 1 - (k["kind_share:fp32"] or 0.0)
+        basis = (
+            "A thread computes one result, so each multiply-add loads two values. A 4x4 tile of them needs a quarter of the "
+            "loads, and shares the instructions around them."
+        )
+    return Removal(
+        how,
+        stalls=k.shrink(hit * served + (1 - hit) * beyond, ("global", "texture"), *GLOBAL_WAITS),
+        loads=dict.fromkeys(("lsu", "l1_data", "l1_writeback"), on_chip)
+        | {"l1_tag": 1 / reuse, "l1": on_chip, "fill": beyond, "l2": beyond}
+        | {"dram": min(1.0, compulsory / moved) if compulsory and moved else 1.0},
+        instructions=keep(around, served),
+        basis=basis,
     )
 
 
@@ -238,7 +230,7 @@ def _read_once(k: Kernel) -> bool:
     )
 
 
-def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
+def _passed_on(k: Kernel, measured: Evidence | None) -> Outcome:
     """Loads of the same bytes again and again, each handed on through shared memory for one use.
     With twice the results for each of them half of the loads go, and with a load the store, the
     read and the barriers that hand it on."""
@@ -251,13 +243,12 @@ def _passed_on(k: Kernel, reuse: float, measured: Evidence | None) -> Outcome:
         basis="Half of the loads go, and with each its store to shared memory, its read there and its barriers.",
     )
     return k.finding(
-        f"Loads request about {units.significant(reuse, 2)} bytes from L1 per byte that device memory must deliver. Each "
+        f"Loads request about {units.significant(k['load_reuse'] or 0.0, 2)} bytes from L1 per byte that device memory must deliver. Each "
         "passes through shared memory and is read there once, so shared memory saves no load.",
         removal,
         (
             measured,
-            "stall_share:long_scoreboard stall_share:mio_throttle stall_share:short_scoreboard",
-            "kind_share:global kind_share:shared",
+            "stall_share:long_scoreboard stall_share:mio_throttle stall_share:short_scoreboard kind_share:global kind_share:shared",
         ),
         _advice(k, SEVERAL, LARGER),
         LOOK_FOR,
@@ -308,9 +299,7 @@ def _order(k: Kernel, measured: Evidence | None) -> Outcome | None:
             "Order the blocks so that those that run together form a square of tiles: give each group of 8 rows of tiles to "
             "consecutive blocks (rasterisation, swizzle).",
             LARGER,
-            triton=(
-                "Order the programs so that those that run together form a square of tiles (grouped program ids, GROUP_M = 8).",
-            ),
+            triton="Order the programs so that those that run together form a square of tiles (grouped program ids, GROUP_M = 8).",
         ),
         "Far fewer bytes from device memory and a higher hit rate of L2 for the same operations.",
         confidence="high" if k.model.stalls else "medium",
@@ -385,7 +374,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"operations per byte, the problem allows {units.significant(needed)}.",
         (
             evidence("requested_intensity", "Operations per requested byte", requested, "",
-                     "In the loop, before any cache.", FP32_BALANCE, "<"),
+                     "In the loop, before any cache.", (FP32_BALANCE, "<")),
             evidence("problem_intensity", "Operations per compulsory byte", needed, "",
                      "Of the problem, each input read once and each output written once."),
         ),

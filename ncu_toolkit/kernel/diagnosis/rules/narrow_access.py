@@ -31,7 +31,7 @@ Programming Guide, "Device Memory Accesses".
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Finding
+from ncu_toolkit.base.model import Evidence, Finding, NoFinding
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.kernel.diagnosis.rules import (
     KernelFacts,
@@ -77,36 +77,43 @@ ALL_AT_ONCE: Final = "waves"
 
 def find(k: Kernel) -> Outcome:
     width = k["load_bytes_per_lane"] or k["store_bytes_per_lane"]
-    measured = k.fact(
-        "load_bytes_per_lane", "<=", NARROW, "Bytes that a lane loads by one instruction."
-    )
+    meaning = "Bytes that a lane loads by one instruction."
+    measured = k.fact("load_bytes_per_lane", "<=", NARROW, meaning)
     if width is None:
         return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:
         return k.ruled_out("Loads are wider than four bytes a lane.", measured)
-    waiting = _launch.global_waiting(k)
+    return (
+        _not_to_widen(k, measured)
+        or _few_in_flight(k, width, measured)
+        or _wider(k, width, measured)
+    )
+
+
+def _not_to_widen(k: Kernel, measured: Evidence | None) -> NoFinding | None:
+    """Why the loads are not waited for, or are no neighbours that one wide load could bring."""
+    waiting, chased = _launch.global_waiting(k), _launch.dependent_loads(k)
     if waiting < WEAK_STALL.value:
-        return k.ruled_out(
-            f"Warps wait on global memory for only {percent(waiting)} of their time.", measured
-        )
-    pieces = _launch.read_in_pieces(k) >= _launch.MOST
-    if (not _launch.is_coalesced(k) or _launch.rewritten(k)) and not pieces:
+        reason = f"Warps wait on global memory for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, measured)
+    if (not _launch.is_coalesced(k) or _launch.rewritten(k)) and not _in_pieces(k):
         return k.ruled_out(
             "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first.",
             "global_sector_excess",
         )
-    chased = _launch.dependent_loads(k)
     if chased >= 0.5:
-        return k.ruled_out(
-            f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened.",
-            measured,
-        )
+        reason = f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened."
+        return k.ruled_out(reason, measured)
     if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
-    occupancy, waves = k["theoretical_occupancy"], k["waves"]
-    at_once = waves is not None and waves < ONE_WAVE.value
+    return None
+
+
+def _few_in_flight(k: Kernel, width: float, measured: Evidence | None) -> NoFinding | None:
+    """What else keeps too few bytes in flight, or loads the same bytes again."""
+    occupancy, reuse = k["theoretical_occupancy"], k["load_reuse"]
     few_fit = occupancy is not None and occupancy < LOW_OCCUPANCY.value
-    if width >= NARROW.value and few_fit and not at_once:
+    if width >= NARROW.value and few_fit and not _at_once(k):
         return k.ruled_out(
             f"Too few bytes are in flight because only {percent(occupancy or 0.0)} of the warps fit: see Low occupancy. One "
             "word per lane is normal.",
@@ -114,41 +121,18 @@ def find(k: Kernel) -> Outcome:
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
         )
     if width >= NARROW.value and k.model.busy("blocks") >= STARTING.value:
-        return k.ruled_out(
-            "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal.",
-            measured,
-            k.fact("block_start_active", "<", STARTING),
-        )
-    reuse = k["load_reuse"]
-    if reuse is not None and reuse >= REUSE.value and not pieces:
+        reason = "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal."
+        return k.ruled_out(reason, measured, k.fact("block_start_active", "<", STARTING))
+    if reuse is not None and reuse >= REUSE.value and not _in_pieces(k):
         return k.ruled_out(
             "The same bytes are loaded many times. Loading them once saves more than wider loads.",
             "load_reuse",
         )
-    left = width / WIDEST
-    memory = k["kind_share:global"] or 0.0
-    around = sum(k[f"kind_share:{kind}"] or 0.0 for kind in ("integer", "control"))
-    own = _launch.global_wavefront_part(k)
-    throttle = keep(k.blame("lg_throttle", "global"), left)
-    # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
-    queued = queue_share(k.model.busiest("fill", "l2", "dram")[1])
-    # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as
-    # before.
-    under_way = _launch.loads_in_flight(k) or 1.0
-    # What a list of indices points to lies apart: only loads whose address no other load delivers
-    # can be widened.
-    widened = max(0.0, k.blame("long_scoreboard", "global") - chased)
-    late = keep(widened, keep(1 - queued, left)) if under_way < _launch.ENOUGH else 1.0
-    removal = Removal(
-        "with 16-byte accesses",
-        stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
-        # A thread that moves more is one of fewer.
-        loads={"lsu": keep(memory, left), "blocks": left}
-        | (dict.fromkeys(("l1_tag", "l1_data"), keep(own, left)) if pieces else {}),
-        # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink
-        # with the accesses; arithmetic on the data stays.
-        instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
-    )
+    return None
+
+
+def _wider(k: Kernel, width: float, measured: Evidence | None) -> Outcome:
+    at_once, left = _at_once(k), width / WIDEST
     cuda = [
         f"{_verbs(k)} where rows are 16-byte aligned, with a scalar path for the rest.",
         f"Let each thread process {units.significant(max(4.0, 1 / left), 2)} neighbouring elements, or issue four "
@@ -159,11 +143,10 @@ def find(k: Kernel) -> Outcome:
         cuda.append(loop)
     return k.finding(
         f"Each memory instruction moves only {_bytes(width)} per thread, of 16 possible, so too few bytes are in flight.",
-        removal,
+        _widened(k, left),
         (
             measured,
-            "store_bytes_per_lane stall_share:long_scoreboard stall_share:lg_throttle",
-            "dram_utilization",
+            "store_bytes_per_lane stall_share:long_scoreboard stall_share:lg_throttle dram_utilization",
             k.fact(ALL_AT_ONCE, "<", ONE_WAVE) if at_once else None,
         ),
         k.advice(
@@ -177,6 +160,43 @@ def find(k: Kernel) -> Outcome:
         confidence="medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
     )
+
+
+def _widened(k: Kernel, left: float) -> Removal:
+    """With accesses of 16 bytes, `left` of as many instructions."""
+    memory = k["kind_share:global"] or 0.0
+    around = sum(k[f"kind_share:{kind}"] or 0.0 for kind in ("integer", "control"))
+    throttle = keep(k.blame("lg_throttle", "global"), left)
+    # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
+    queued = queue_share(k.model.busiest("fill", "l2", "dram")[1])
+    # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as
+    # before.
+    under_way = _launch.loads_in_flight(k) or 1.0
+    # What a list of indices points to lies apart: only loads whose address no other load delivers
+    # can be widened.
+    widened = max(0.0, k.blame("long_scoreboard", "global") - _launch.dependent_loads(k))
+    late = keep(widened, keep(1 - queued, left)) if under_way < _launch.ENOUGH else 1.0
+    passes = keep(_launch.global_wavefront_part(k), left)
+    return Removal(
+        "with 16-byte accesses",
+        stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
+        # A thread that moves more is one of fewer.
+        loads={"lsu": keep(memory, left), "blocks": left}
+        | (dict.fromkeys(("l1_tag", "l1_data"), passes) if _in_pieces(k) else {}),
+        # Addresses, bounds checks and loop steps are computed once a wide access, so they shrink
+        # with the accesses; arithmetic on the data stays.
+        instructions=keep(min(1.0, memory + min(around, AROUND * memory)), left),
+    )
+
+
+def _in_pieces(k: Kernel) -> bool:
+    return _launch.read_in_pieces(k) >= _launch.MOST
+
+
+def _at_once(k: Kernel) -> bool:
+    """Whether all threads of the grid run at once."""
+    waves = k["waves"]
+    return waves is not None and waves < ONE_WAVE.value
 
 
 def _bytes(width: float) -> str:
@@ -208,7 +228,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "possible",
         f"Every global load moves {_bytes(mean)} per thread or fewer, of 16 possible.",
         (
-            evidence("load_width", "Mean width of a global load", mean, "B", "Bytes a thread loads by one instruction.", NARROW.value, "<="),
+            evidence("load_width", "Mean width of a global load", mean, "B", "Bytes a thread loads by one instruction.", (NARROW.value, "<=")),
             evidence("bytes_in_flight", "Bytes in flight a thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),
             memory(region),
         ),

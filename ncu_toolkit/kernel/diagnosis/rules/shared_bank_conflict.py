@@ -60,16 +60,11 @@ EXCESS: Final = Threshold(
 
 def find(k: Kernel) -> Outcome:
     excess = k["shared_conflict_excess"] or 0.0
-    measured = k.fact(
-        "shared_conflict_excess",
-        ">",
-        EXCESS,
-        "Passes through the banks that a conflict-free layout would avoid.",
-    )
+    meaning = "Passes through the banks that a conflict-free layout would avoid."
+    measured = k.fact("shared_conflict_excess", ">", EXCESS, meaning)
     if excess <= EXCESS.value:
-        return k.ruled_out(
-            "Shared memory accesses take close to the fewest passes possible.", measured
-        )
+        reason = "Shared memory accesses take close to the fewest passes possible."
+        return k.ruled_out(reason, measured)
     left = 1 - excess
     shared = ("shared",)
     data = keep(shared_wavefront_part(k) * (1 - atomic_wavefronts(k)[0]), left)
@@ -94,8 +89,7 @@ def find(k: Kernel) -> Outcome:
         removal,
         (
             measured,
-            "shared_wavefronts l1_data_active stall_share:short_scoreboard",
-            "stall_share:mio_throttle",
+            "shared_wavefronts l1_data_active stall_share:short_scoreboard stall_share:mio_throttle",
         ),
         k.advice(
             *_advice(k),

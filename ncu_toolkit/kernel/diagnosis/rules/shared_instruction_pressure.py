@@ -104,10 +104,8 @@ def find(k: Kernel) -> Outcome:
     crowding = k.model.busy("issue") >= NEAR.value and share >= WEAK_STALL.value
     crowded = waiting < WEAK_STALL.value
     if crowded and not crowding:
-        return k.ruled_out(
-            f"Warps wait on shared memory for only {percent(waiting)} of their time.",
-            "stall_share:mio_throttle stall_share:short_scoreboard",
-        )
+        reason = f"Warps wait on shared memory for only {percent(waiting)} of their time."
+        return k.ruled_out(reason, "stall_share:mio_throttle stall_share:short_scoreboard")
     conflict_free = 1 - (k["shared_conflict_excess"] or 0.0)
     width = k["shared_load_bytes_per_lane"] or k["shared_store_bytes_per_lane"] or WIDEST
     side = patch_side(k)
@@ -178,7 +176,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     ]
     if ratio is not None:
         meaning = "At 1 or more, arithmetic waits for operands."
-        shown.append(evidence("shared_ratio", label, ratio, "ratio", meaning, SHARED_RATIO, ">="))
+        shown.append(evidence("shared_ratio", label, ratio, "ratio", meaning, (SHARED_RATIO, ">=")))
     if width is not None:
         meaning = "Bytes a thread loads by one instruction; 16 at most."
         shown.append(evidence("shared_width", "Mean width of a shared load", width, "B", meaning))
@@ -224,62 +222,57 @@ def _balance_point(k: Kernel, conflict_free: float, share: float, left: float) -
     return min(1.0, others / data) if data else 0.0
 
 
+def _exchange(k: Kernel) -> tuple[str, ...]:
+    """Values that lanes exchange through shared memory, where nothing is multiplied."""
+    words = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
+    if k.profile.mix.executed("SHFL"):
+        words = "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
+    return k.advice(
+        words,
+        triton=(
+            "Reduce or reorder less often: keep partial results elementwise in the loop, and reduce once after it.",
+            "Use fewer warps per block (num_warps), so that less passes from warp to warp through shared memory.",
+        ),
+        numba="Keep running values in registers, and exchange values between lanes by cuda.shfl_down_sync or cuda.shfl_xor_sync.",
+        warp="Keep running values in registers, and let tile operations (wp.tile_sum, wp.tile_reduce) exchange values.",
+    )
+
+
 def _advice(k: Kernel) -> tuple[str, ...]:
     """What the profile does not show as done: a patch of results as large as registers hold,
     accesses of 16 bytes, an operand that is kept."""
-    said: list[str] = []
     side, tensor = patch_side(k), k.executed("tensor")
     if tensor:
-        said.append(
-            "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
-        )
+        words = "Let each warp compute a larger tile (64x64 or more), so that one fragment feeds several matrix instructions."
     elif side is None:
-        words = "Keep running values in registers, and exchange values between lanes by shuffles (__shfl_sync)."
-        if k.profile.mix.executed("SHFL"):
-            words = "Keep running values in registers. Lanes exchange some by shuffles already: let them exchange the rest so."
-        said += k.advice(
-            words,
-            triton=(
-                "Reduce or reorder less often: keep partial results elementwise in the loop, and reduce once after it.",
-                "Use fewer warps per block (num_warps), so that less passes from warp to warp through shared memory.",
-            ),
-            numba=(
-                "Keep running values in registers, and exchange values between lanes by cuda.shfl_down_sync or cuda.shfl_xor_sync.",
-            ),
-            warp=(
-                "Keep running values in registers, and let tile operations (wp.tile_sum, wp.tile_reduce) exchange values.",
-            ),
-        )
+        words = ""
     elif k.of_base("FADD", "FMUL", "MUFU") > OTHERS * k.of_base("FFMA", "FFMA2", "HFMA2"):
-        said.append(
+        words = (
             f"Each 4-byte word read from shared memory feeds about {units.significant(side / 2)} multiply-adds. Let each thread compute two to "
             "four results, so that each word feeds all of them."
         )
     elif side < 2:
-        said.append(
-            "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several multiply-adds."
-        )
+        words = "Compute a tile of results per thread (4x4, then 8x8) in registers, so that each shared load feeds several multiply-adds."
     elif side < LARGEST:
-        said.append(
-            f"Each thread computes about a {side:.0f}x{side:.0f} tile. Double one side, then the other, up to 8x8."
-        )
+        words = f"Each thread computes about a {side:.0f}x{side:.0f} tile. Double one side, then the other, up to 8x8."
     else:
-        said.append(
+        words = (
             f"Each thread already computes about a {side:.0f}x{side:.0f} tile. To go further, share values across a warp tile "
             "by broadcast, or use tensor cores."
         )
+    advice = [words] if words else [*_exchange(k)]
     widths = {"Read": k["shared_load_bytes_per_lane"], "write": k["shared_store_bytes_per_lane"]}
     wide = WIDEST * WIDE_ENOUGH
     narrow = [verb for verb, width in widths.items() if width is not None and width < wide]
     if narrow and not tensor and k.language == "cuda":
         verbs = capital(" and ".join(narrow))
-        said.append(f"{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128).")
+        advice.append(f"{verbs} shared memory 16 bytes at a time (float4: LDS.128, STS.128).")
     if side is not None and side < 2:
-        said.append("Keep the operand that does not change in a register across the inner loop.")
+        advice.append("Keep the operand that does not change in a register across the inner loop.")
     if side is None and not tensor:
-        return tuple(said)
+        return tuple(advice)
     return k.advice(
-        *said,
+        *advice,
         triton=(
             "Use a larger BLOCK_M and BLOCK_N (with num_warps to match), so that each value from shared memory feeds more products.",
             'If the products are full float32, allow TF32 (input_precision="tf32" in tl.dot), which needs far fewer of these loads.',

@@ -74,9 +74,8 @@ def find(k: Kernel) -> Outcome:
             )
         return k.ruled_out(f"The special-function pipe is {percent(busy)} busy.", measured)
     if converts_doubles(k):
-        return k.ruled_out(
-            "The pipe converts between double and single precision: see Double precision.", measured
-        )
+        reason = "The pipe converts between double and single precision: see Double precision."
+        return k.ruled_out(reason, measured)
     pipe = "special-function pipe (roots, exponentials, sines, divisions and conversions)"
     summary = f"Warps spend {percent(waiting)} of their time waiting for the {pipe}."
     if busy >= BUSY.value:
@@ -86,18 +85,6 @@ def find(k: Kernel) -> Outcome:
         "special-function instructions",
     )
     once = "Compute each reciprocal, root or exponential once and reuse it. Replace repeated divisions by multiplications."
-    fast = k.advice(
-        "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
-        triton=(
-            "Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
-        ),
-        numba=("Use @cuda.jit(fastmath=True) if it is accurate enough.",),
-        warp=(
-            'Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
-        ),
-    )
-    if _lines_have(k, places, FAST) and FAST.search(fast[0]):
-        fast = ()
     return k.finding(
         summary,
         Removal(
@@ -108,18 +95,28 @@ def find(k: Kernel) -> Outcome:
         ),
         (
             measured,
-            "kind_share:special stall_share:math_pipe_throttle stall_share:short_scoreboard",
-            "stall_share:mio_throttle",
+            "kind_share:special stall_share:math_pipe_throttle stall_share:short_scoreboard stall_share:mio_throttle",
         ),
         (
             once,
-            *fast,
+            *_fast(k, places),
             "Move some of the work to the FMA pipe. A short polynomial costs a few multiply-adds.",
         ),
         "Fewer MUFU instructions, a less busy XU pipe, a busier FMA pipe.",
         confidence="high" if busy >= BUSY.value else "medium",
         locations=places,
     )
+
+
+def _fast(k: Kernel, places: tuple[Location, ...]) -> tuple[str, ...]:
+    """Fast variants, where the lines do not have them already."""
+    fast = k.advice(
+        "Use the fast variants (__expf, __sinf, __fdividef, or -use_fast_math) if they are accurate enough.",
+        triton="Use tl.exp2 and tl.log2 with the factor multiplied into a constant that is there anyway.",
+        numba=("Use @cuda.jit(fastmath=True) if it is accurate enough.",),
+        warp='Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
+    )
+    return () if _lines_have(k, places, FAST) and FAST.search(fast[0]) else fast
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:

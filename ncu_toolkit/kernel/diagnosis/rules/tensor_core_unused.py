@@ -82,17 +82,13 @@ def find(k: Kernel) -> Outcome:
         )
     halves = _sixteen_bit(k)
     if not halves:
-        return k.ruled_out(
-            "The operands are not 16-bit, so tensor cores would change the result's precision.",
-            evidence,
-        )
+        reason = "The operands are not 16-bit, so tensor cores would change the result's precision."
+        return k.ruled_out(reason, evidence)
     flops = (k["flops_fp32"] or 0.0) + (k["flops_fp16"] or 0.0)
     moved = k["dram_bytes"]
     if moved and flops / moved < INTENSITY.value:
-        return k.ruled_out(
-            f"Only {units.significant(flops / moved)} operations per DRAM byte, too little reuse for a matrix product.",
-            evidence,
-        )
+        reason = f"Only {units.significant(flops / moved)} operations per DRAM byte, too little reuse for a matrix product."
+        return k.ruled_out(reason, evidence)
     # Only multiply-adds and the conversions of their operands go, and what these read from shared
     # memory beyond what fragments need; tiles are loaded as before, and waited for as long.
     passes = k["shared_load_wavefronts"]
@@ -153,7 +149,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "A loop multiplies and adds 16-bit numbers on the ordinary pipes. The code has no matrix instruction.",
         (
             evidence("multiply_adds", "Multiply-adds in the loop", len(fused) / region.instructions, "fraction",
-                     "FFMA and HFMA2 among its instructions.", MULTIPLY_ADDS.value, ">="),
+                     "FFMA and HFMA2 among its instructions.", (MULTIPLY_ADDS.value, ">=")),
             evidence("matrix_instructions", "Matrix instructions", 0, "count", "HMMA, HGMMA and the like."),
             evidence("half_conversions", "Conversions from half a pass", converted, "count",
                      "16-bit operands widened before multiplication."),

@@ -29,7 +29,15 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import Finding
-from ncu_toolkit.kernel.diagnosis.kernel import TENTH, WORTH, Kernel, Outcome, Removal, percent
+from ncu_toolkit.kernel.diagnosis.kernel import (
+    TENTH,
+    WORTH,
+    Given,
+    Kernel,
+    Outcome,
+    Removal,
+    percent,
+)
 from ncu_toolkit.kernel.diagnosis.rules import Roof, Specificity
 from ncu_toolkit.kernel.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
 
@@ -57,8 +65,7 @@ WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 def find(k: Kernel) -> Outcome:
     if "tensor" not in k.model.loads:
         return k.abstain("tensor_pipe_active")
-    busy = k.model.busy("tensor")
-    old = _only_warp_level(k)
+    busy, old = k.model.busy("tensor"), _only_warp_level(k)
     limit = NEAR_MMA_SYNC if old else NEAR
     name = "tensor_pipe_active" if k["tensor_pipe_active"] is not None else "hmma_pipe_active"
     measured = k.fact(name, ">=", limit)
@@ -66,35 +73,11 @@ def find(k: Kernel) -> Outcome:
     if busy < limit.value:
         return k.ruled_out(f"The tensor pipe is {percent(busy)} busy.", measured)
     if k.model.working < WORKING.value:
-        return k.ruled_out(
-            f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time.",
-            measured,
-        )
+        reason = f"The pipe is full while SMs have work, but they have none for {percent(1 - k.model.working)} of the time."
+        return k.ruled_out(reason, measured)
     if old:
-        stalls = ("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait")
-        removal = Removal(
-            "with warpgroup instructions",
-            stalls=dict.fromkeys(stalls, MMA_SYNC),
-            loads={"tensor": MMA_SYNC},
-            instructions=MMA_SYNC,
-        )
-        return k.finding(
-            f"Warp-level matrix instructions keep the tensor cores {percent(busy)} busy. On this GPU only warpgroup "
-            "instructions (wgmma) can fill them.",
-            removal,
-            evidence,
-            k.advice(
-                "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
-                triton=(
-                    "Let Triton emit wgmma: tl.dot with BLOCK_M of at least 64 and num_warps of 4 or 8.",
-                    "Use a current version of Triton, and operands that come straight from loads.",
-                ),
-            ),
-            "HGMMA instead of HMMA, UTMALDG instead of LDGSTS, no LDSM.",
-            confidence="medium",
-        )
-    executed = k["flops_tensor"]
-    needed = k.context.flops
+        return _warpgroup(k, busy, evidence)
+    executed, needed = k["flops_tensor"], k.context.flops
     if executed and needed and executed > needed * COMPULSORY.value:
         return k.roof(
             f"The tensor cores are {percent(busy)} busy, but they execute {units.ratio(executed / needed)} the "
@@ -104,14 +87,14 @@ def find(k: Kernel) -> Outcome:
             "Fewer matrix instructions for the same result.",
         )
     left, advice = 1 - busy / BEST.value, []
+    if left >= WORTH:
+        busier = (
+            "between tiles: let a persistent block store one result while it computes the next."
+        )
+        advice = [f"Keep the pipe busy {busier}"]
     if left > TENTH:
-        advice = [
-            "Keep the pipe busy: let some warps issue matrix products while others compute, load or store."
-        ]
-    elif left >= WORTH:
-        advice = [
-            "Keep the pipe busy between tiles: let a persistent block store one result while it computes the next."
-        ]
+        busier = "let some warps issue matrix products while others compute, load or store."
+        advice = [f"Keep the pipe busy: {busier}"]
     return k.roof(
         f"the tensor cores are {percent(busy)} busy while SMs have work, near the most that well-written kernels reach.",
         evidence,
@@ -120,6 +103,32 @@ def find(k: Kernel) -> Outcome:
         good=True,
         resource="tensor",
         best=BEST,
+    )
+
+
+def _warpgroup(k: Kernel, busy: float, evidence: Given) -> Outcome:
+    """Warp-level instructions on a GPU that only warpgroup instructions can fill."""
+    stalls = ("math_pipe_throttle", "short_scoreboard", "mio_throttle", "wait")
+    removal = Removal(
+        "with warpgroup instructions",
+        stalls=dict.fromkeys(stalls, MMA_SYNC),
+        loads={"tensor": MMA_SYNC},
+        instructions=MMA_SYNC,
+    )
+    return k.finding(
+        f"Warp-level matrix instructions keep the tensor cores {percent(busy)} busy. On this GPU only warpgroup "
+        "instructions (wgmma) can fill them.",
+        removal,
+        evidence,
+        k.advice(
+            "Use wgmma: operands straight from shared memory, one instruction for four warps, fed by TMA.",
+            triton=(
+                "Let Triton emit wgmma: tl.dot with BLOCK_M of at least 64 and num_warps of 4 or 8.",
+                "Use a current version of Triton, and operands that come straight from loads.",
+            ),
+        ),
+        "HGMMA instead of HMMA, UTMALDG instead of LDGSTS, no LDSM.",
+        confidence="medium",
     )
 
 

@@ -97,27 +97,48 @@ CALL: Final = {
 
 def find(k: Kernel) -> Outcome:
     excess = k["global_sector_excess"] or 0.0
-    measured = k.fact(
-        "global_sector_excess", ">", EXCESS, "Sectors that coalesced lanes would not need."
-    )
+    meaning = "Sectors that coalesced lanes would not need."
+    measured = k.fact("global_sector_excess", ">", EXCESS, meaning)
     # Samples tell which accesses fill the queue, also where they are few among coalesced ones.
     few = 0.0
     if excess <= EXCESS.value and k.model.waiting("lg_throttle") >= WEAK_STALL.value:
         few = at_queue if (at_queue := _launch.queued_excess(k)) > _launch.COALESCED else 0.0
     if excess <= EXCESS.value and not few:
-        return k.ruled_out(
-            "Global accesses touch close to the fewest sectors that their bytes need.", measured
-        )
+        reason = "Global accesses touch close to the fewest sectors that their bytes need."
+        return k.ruled_out(reason, measured)
     if _launch.loads_fragments(k):
-        return k.ruled_out(
-            "Lanes load the fragments of matrix instructions, whose layout is given: see Missing data reuse.",
-            measured,
-        )
+        reason = "Lanes load the fragments of matrix instructions, whose layout is given: see Missing data reuse."
+        return k.ruled_out(reason, measured)
     if _launch.read_in_pieces(k) >= _launch.MOST:
-        return k.ruled_out(
-            "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses.",
-            measured,
+        reason = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses."
+        return k.ruled_out(reason, measured)
+    wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
+    twice = ""
+    if again := _launch.rewritten(k):
+        twice = (
+            f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
+            "are fetched and written again."
         )
+    places = k.locate(
+        lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
+        "sectors beyond the ideal",
+    )
+    return k.finding(
+        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
+        _coalesced(k, excess, few),
+        (
+            measured,
+            _queued(k, few) if few else None,
+            "l1_tag_excess ld_sectors_per_request st_sectors_per_request stall_share:lg_throttle stall_share:long_scoreboard",
+        ),
+        _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
+        "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
+        locations=places,
+    )
+
+
+def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
+    """Without the sectors beyond the ideal: `excess` of all, or `few` of those that warps queue for."""
     sectors = 1 - excess
     tag_excess = k["l1_tag_excess"]
     tags = sectors if tag_excess is None else 1 - tag_excess
@@ -138,48 +159,17 @@ def find(k: Kernel) -> Outcome:
     dram = min(1.0, asked / moved) if moved and asked else 1.0
     data = keep(_launch.global_wavefront_part(k), tags)
     rows = _more_warps(k)
-    again = _launch.rewritten(k)
     left = keep(_behind(k), tags)
     behind = {"mio_throttle": left, **k.shrink(left, BEHIND, "short_scoreboard")}
-    removal = Removal(
+    return Removal(
         "with coalesced accesses",
         stalls={"lg_throttle": throttle, "long_scoreboard": waiting, "drain": sectors, **behind},
-        loads={
-            "l1_tag": tags,
-            "l1_data": data,
-            "l2": beyond,
-            "fill": beyond,
-            "dram": dram,
-            "l1": data,
-        },
+        loads={"l1_tag": tags, "l1_data": data, "l2": beyond, "fill": beyond}
+        | {"dram": dram, "l1": data},
         parallelism=rows,
         basis=f"Lanes walk a row each. A warp for a row runs {units.ratio(rows)} as many warps at once, as many as fit."
         if rows > 1
         else "",
-    )
-    wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
-    twice = ""
-    if again:
-        twice = (
-            f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
-            "are fetched and written again."
-        )
-    places = k.locate(
-        lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
-        "sectors beyond the ideal",
-    )
-    return k.finding(
-        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
-        removal,
-        (
-            measured,
-            _queued(k, few) if few else None,
-            "l1_tag_excess ld_sectors_per_request st_sectors_per_request",
-            "stall_share:lg_throttle stall_share:long_scoreboard",
-        ),
-        _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
-        "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
-        locations=places,
     )
 
 
