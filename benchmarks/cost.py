@@ -125,10 +125,9 @@ def under_ncu(
         set_name=set_name,
         ranges_only=True,
     )
-    outcome = collect.run(
-        collect.argv(ncu, request), folder / stem, folder / f"{stem}.log", timeout=timeout,
-        request_stop=stop_path(plan).touch, environment=environment(),
-    )  # fmt: skip
+    words, log = collect.argv(ncu, request), folder / f"{stem}.log"
+    job = collect.NcuJob(words, folder / stem, log, timeout, environment())
+    outcome = collect.run(job, request_stop=stop_path(plan).touch)
     return outcome, folder / f"{stem}.ncu-rep"
 
 

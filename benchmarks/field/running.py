@@ -382,7 +382,7 @@ def profile(pair: Pair | ExternalPair, variant: str, output: Path, log: Path) ->
         )
         words = collect.argv(collect.find_ncu(), request)
         environment = dict(pair.environment) if isinstance(pair, ExternalPair) else {}
-        outcome = collect.run(words, output, log, timeout=TIMEOUT, environment=environment)
+        outcome = collect.run(collect.NcuJob(words, output, log, TIMEOUT, environment))
         if outcome.problem is not None:
             raise outcome.problem
         if outcome.report is None:

@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.guests import guest
 from ncu_toolkit.base.metrics.registry import SET_NAME
 from ncu_toolkit.base.model.run import LadderOptions
 from ncu_toolkit.cli import _complete
-from ncu_toolkit.cli._common import RunHistory, Progress, console, one_line
+from ncu_toolkit.cli._common import Progress, RunHistory, console, one_line
 from ncu_toolkit.cli._options import (
     DEFAULT_REPORTS,
     KERNEL,
@@ -36,7 +36,9 @@ from ncu_toolkit.kernel.gpu.executor import HERE, Executor
 from ncu_toolkit.kernel.gpu.runner import Session
 from ncu_toolkit.kernel.gpu.selection import Cases
 from ncu_toolkit.kernel.runs import store
-from ncu_toolkit.program.recording import program_run
+from ncu_toolkit.program.recording import program_run, recorder, step_run
+from ncu_toolkit.program.recording.program_run import ProgramJob
+from ncu_toolkit.program.recording.step_run import StepJob
 
 
 @click.command("profile", cls=ProgramCommand)
@@ -119,11 +121,12 @@ def command(
             cache_control=cache_control,
         )
         if any(map(given, _CHOOSE)) or probed or program_run.marks_ranges(program):
-            _profile_program(request, reports, timeout, asked, needs, probed)
+            _profile_program(ProgramJob(request, reports, timeout, asked.redact, redact_source, needs), probed)  # fmt: skip
             return
+        record = recorder.RecordOptions(lines=lines, seconds=seconds or 0.0)
         _profile_step(
-            request, reports, timeout, asked, needs, launches or 0, steps, lines, seconds or 0.0
-        )
+            StepJob(request, reports, timeout, asked.redact, redact_source, needs, record, launches or 0, steps)
+        )  # fmt: skip
         return
     if not (chosen.names or chosen.families or chosen.everything):
         raise UsageProblem(
@@ -246,33 +249,19 @@ def _refuse_others() -> None:
             )
 
 
-def _profile_program(
-    request: collect.Request,
-    reports: Path,
-    timeout: float,
-    asked: LadderOptions,
-    needs: tuple[Needs, ...],
-    probed: bool,
-) -> None:
+def _profile_program(job: ProgramJob, probed: bool) -> None:
     from ncu_toolkit.kernel.pages.run_view import run_text
     from ncu_toolkit.program.pages.publish import publish_run
 
-    screen = console()
-    program_run.check(request.command, request.kernel_filter)
+    screen, command = console(), job.request.command
+    program_run.check(command, job.request.kernel_filter)
     at = RunHistory(cuda.gpu_uuid())
     screen.print(
-        f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder"
+        f"Profiling {command[0]} under ncu; its output goes to the log in the run's folder"
     )
-    session = program_run.profile(
-        request,
-        reports,
-        timeout=timeout,
-        redact=asked.redact,
-        redact_source=asked.redact_source,
-        needs=needs,
-    )
+    session = program_run.profile(job)
     folder = session.folder
-    run = publish_run(folder, reports)
+    run = publish_run(folder, job.reports)
     placed = (
         replace(each, origin=replace(each.origin, file=str(folder / each.origin.file)))
         for each in run.profiles
@@ -284,11 +273,11 @@ def _profile_program(
         confirmations = _probe("probe.command").confirmations
 
         try:
-            for line in confirmations(run.profiles, request.command):
+            for line in confirmations(run.profiles, command):
                 screen.print(line)
         except ToolkitError as error:
             session.failures.append(error)
-    again = "".join(f" --needs {shlex.quote(str(each))}" for each in needs)
+    again = "".join(f" --needs {shlex.quote(str(each))}" for each in job.needs)
     for line in (
         *(f"note: {note}" for note in session.notes),
         f"Report: {folder / 'index.html'}",
@@ -298,42 +287,27 @@ def _profile_program(
     session.raise_failure()
 
 
-def _profile_step(
-    request: collect.Request,
-    reports: Path,
-    timeout: float,
-    asked: LadderOptions,
-    needs: tuple[Needs, ...],
-    launches: int,
-    steps: int,
-    lines: bool,
-    seconds: float,
-) -> None:
+def _profile_step(job: StepJob) -> None:
     """Record a program, profile its step's kernels and answer for the step. Where it cannot be
     recorded here, its first launches are profiled."""
     from ncu_toolkit.base.render.text import AnswersText
     from ncu_toolkit.program.analysis.program import answer_of
     from ncu_toolkit.program.pages.step_page import publish_step
-    from ncu_toolkit.program.recording import recorder, step_run
 
     screen = console()
-    program_run.check(request.command, "")
+    program_run.check(job.request.command, "")
     at = RunHistory(cuda.gpu_uuid())
     try:
         with one_line() as watch:
-            done = step_run.profile_step(
-                request, reports, timeout=timeout, asked=recorder.RecordOptions(lines=lines, seconds=seconds),
-                most=launches, steps=steps,
-                redact=asked.redact, redact_source=asked.redact_source, needs=needs, tell=screen.print, watch=watch,
-            )  # fmt: skip
+            done = step_run.profile_step(job, screen.print, watch)
     except EnvironmentProblem as error:
         if not cuda.has_driver():
             raise
         screen.print(f"note: no step was recorded: {error}")
-        _profile_program(request, reports, timeout, asked, needs, False)
+        _profile_program(job, False)
         return
     with step_run.keeping(done.folder):
-        made = publish_step(done, reports, needs)
+        made = publish_step(done, job.reports, job.needs)
     if made.run is not None:
         at.keep(made.run, done.folder)
     shown = answer_of(made.result, page=False)

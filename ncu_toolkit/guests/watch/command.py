@@ -192,7 +192,8 @@ def _of_program(
             kernel_filter=asked.kernel,
             kernel_function=screen.kernel,
         )
-        made = program_run.profile(request, asked.reports, timeout=asked.timeout)
+        job = program_run.ProgramJob(request, asked.reports, asked.timeout)
+        made = program_run.profile(job)
         made.raise_failure()
         return made.folder
 

@@ -521,10 +521,9 @@ def profile_part(
         command = (sys.executable, *TARGET, str(path))
         request = collect.Request(at, command, folders, set_name, True, cache_control=cache_control)
         words = collect.argv(ncu, request)
-        outcome = collect.run(
-            words, at, at.with_name(f"{at.name}.log"), timeout=left, tick=tick, request_stop=stop_path(path).touch,
-            environment=environment, keep_open=keep_open,
-        )  # fmt: skip
+        log = at.with_name(f"{at.name}.log")
+        job = collect.NcuJob(words, at, log, left, environment, keep_open)
+        outcome = collect.run(job, tick=tick, request_stop=stop_path(path).touch)
         stop_path(path).unlink(missing_ok=True)
         files = [each for each in at.parent.iterdir() if each.is_file()] if place is None else []
         content = {file.name.removeprefix(_STEM): file.read_bytes() for file in files}
