@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +32,7 @@ from ncu_toolkit.cli._options import (
 from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.kernel.diagnosis.needs import Needs
 from ncu_toolkit.kernel.gpu import collect, cuda, runner, selection
-from ncu_toolkit.kernel.gpu.executor import HERE, Executor
-from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.gpu.runner import LadderJob, Session
 from ncu_toolkit.kernel.gpu.selection import Cases
 from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.program.recording import program_run, recorder, step_run
@@ -151,22 +150,6 @@ def _filter(wanted: Sequence[str], exclude: Sequence[str]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class LadderJob:
-    """A run of a ladder. For `bench` `asked` is None and `cache` the state of the L2."""
-
-    title: str
-    cases: Cases
-    asked: LadderOptions | None
-    reports: Path
-    tuned: bool = True
-    timeout: float = runner.DEFAULT_TIMEOUT
-    executor: Executor = HERE
-    probed: bool = False
-    cache: str | None = None
-    against: str = ""
-
-
 def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
     """Build, time and profile rungs into a new run, and put them under pressure where that is
     wanted; `done` shows it while the run is locked. On a cluster an unfinished run of the same cases
@@ -180,7 +163,7 @@ def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
     tools = {"ncu": executor.ncu()} if job.asked else {}
     cases, skipped, lines = selection.ready(job.cases, job.tuned, device)
     begun = runner.unfinished_like(job.reports, cases, job.asked, executor)
-    if begun and (job.asked or runner.timed_in(begun, job.cache)):
+    if begun and (job.asked or runner.timed_in(begun, job.timing.cache)):
         return _go_on(begun, job, done)
     folder = store.new_run_folder(job.reports, name)
     session = None
@@ -193,9 +176,7 @@ def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
             with Progress() as progress:
                 for line in lines:
                     progress.note(line)
-                runner.collect_all(
-                    session, progress, executor, job.timeout, lock, job.cache, job.against
-                )
+                runner.collect_all(session, job, progress, lock)
                 if job.probed and not session.context_lost:
                     press_all = _probe("probe.probe").press_all
 
@@ -221,9 +202,7 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
                 runner.redact_reports(session, job.asked.redact_source)
             # Without its page a run counts as unfinished; it is written at the end.
             (folder / runner.PAGE).unlink(missing_ok=True)
-            runner.collect_all(
-                session, progress, job.executor, job.timeout, lock, job.cache, job.against
-            )
+            runner.collect_all(session, job, progress, lock)
         done(session)
     return session
 

@@ -222,16 +222,8 @@ def test_unused_forks_end_with_their_crew() -> None:
 
 def test_meanwhile_is_called_once() -> None:
     called: list[int] = []
-    done = list(
-        workers.run(
-            "test_workers:whoami",
-            [("",)] * 3,
-            jobs=2,
-            timeout=60,
-            label=str,
-            meanwhile=lambda: called.append(1),
-        )
-    )
+    with workers.WorkerPool("test_workers:whoami", 60, str) as made:
+        done = list(made.run([("",)] * 3, 2, lambda: called.append(1)))
     assert len(done) == 3
     assert called == [1]
 

@@ -114,9 +114,9 @@ def answer_of(
         len(trace.kernels),
         sum(kernel.total_us for kernel in trace.kernels),
     )
-    shown = answer(kinds, (*trace.notes, *notes), top=top, next_command=then, whole=whole)
+    shown = answer(kinds, (*trace.notes, *notes), top=top, whole=whole)
     tables = [_gaps(trace.gaps)] if _idle(trace) >= _IDLE and trace.gaps else []
-    return replace(shown, points=_points(trace), tables=tuple(tables))
+    return replace(shown, points=_points(trace), tables=tuple(tables), next=then)
 
 
 def _idle(trace: KernelTimes) -> float:

@@ -202,8 +202,9 @@ def _of_program(
 
 def _of_rung(asked: Rounds, build: tuple[str, ...]) -> _Plan:
     """The rounds of a rung, at its family's largest recorded size unless --size says another."""
-    from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
+    from ncu_toolkit.cli.profile import run_ladder, title_of
     from ncu_toolkit.kernel.build import nvcc
+    from ncu_toolkit.kernel.gpu.runner import LadderJob
     from ncu_toolkit.kernel.ladder.catalogue import find_rung
 
     kernel = asked.kernel

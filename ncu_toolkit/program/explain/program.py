@@ -1,7 +1,7 @@
 """What costs a program's step, as an answer: the first cause on a card with where the step goes, the
 next ones, and the step's kernels by time. Times are in microseconds."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -135,7 +135,6 @@ def program_answer(
     *,
     top: int = TOP,
     cards: int = CARDS,
-    notes: Sequence[str] = (),
     next_command: str = "",
     flags: bool = True,
 ) -> Answer:
@@ -144,7 +143,6 @@ def program_answer(
     Args:
         known: the verdicts that reports give of its kernels.
         top: kernels in the table; `cards`: findings with a card.
-        notes: faults of the input, a sentence each.
         flags: name options of the command line for what is left out.
     """
     step, account = found.step, found.account
@@ -169,7 +167,7 @@ def program_answer(
         cards=(first, *others),
         points=tuple(visible(each) for each in points if each not in first.summary),
         tables=(_kernels(rows, top, flags, step),),
-        notes=tuple(map(visible, (*step.trace.notes, *notes))),
+        notes=tuple(map(visible, step.trace.notes)),
     )
 
 
@@ -347,13 +345,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         command = f"ncu-toolkit profile --kernel {named} -- PROGRAM"
         advice = (Advice("Profile them with counters", command),)
     elif found.costly:
-        roofs: dict[tuple[str, str], float] = {}
-        for each in kernels:
-            told = each.verdict.primary if each.verdict else None
-            roof = load_rules()[told.bottleneck].ROOF if told else None
-            if told and roof and (told.good or not told.weight):
-                key = (each.kind, roof.words)
-                roofs[key] = roofs.get(key, 0.0) + each.share
+        roofs = _at_roofs(kernels)
         if sum(roofs.values()) < most:
             return None
         whole = units.percent(sum(roofs.values()), 2)
@@ -375,6 +367,17 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         state=state, bottleneck="none", title=head, gain=gain, confidence="medium", summary=summary,
         do=tuple(shown_step(step, visible) for step in advice),
     )  # fmt: skip
+
+
+def _at_roofs(kernels: Sequence[StepKernel]) -> dict[tuple[str, str], float]:
+    """Shares of the step in kernels at or near a roof, by their kind and the roof."""
+    roofs: dict[tuple[str, str], float] = defaultdict(float)
+    for each in kernels:
+        told = each.verdict.primary if each.verdict else None
+        roof = load_rules()[told.bottleneck].ROOF if told else None
+        if told and roof and (told.good or not told.weight):
+            roofs[each.kind, roof.words] += each.share
+    return roofs
 
 
 def _longest_gap(found: ProgramDiagnosis) -> str:

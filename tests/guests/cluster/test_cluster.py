@@ -520,7 +520,8 @@ def test_a_board_that_comes_later_is_used(inside: Path) -> None:
     (inside / "seconds").write_text("0.2")
     with simulated(1) as made, opened(made.scheduler_address) as where:
         made.scale(2)
-        task = ("gemm_fp32/autotuned", "64", "float32", "", {"BM": 1}, 3, None, True)
+        bench = tune.BenchOf("gemm_fp32/autotuned", "64", "float32", "")
+        task = (bench, {"BM": 1}, 3, None, True)
         boards = Counter(done.where for done in where.run(tune.measure_setting, [task] * 40))
     assert len(boards) == 2, boards
 
