@@ -125,8 +125,7 @@ def under_ncu(
         set_name=set_name,
         ranges_only=True,
     )
-    words, log = collect.argv(ncu, request), folder / f"{stem}.log"
-    job = collect.NcuJob(words, folder / stem, log, timeout, environment())
+    job = collect.NcuJob(ncu, request, timeout, environment())
     outcome = collect.run(job, request_stop=stop_path(plan).touch)
     return outcome, folder / f"{stem}.ncu-rep"
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_ncu_has_a_temporary_folder_that_nobody_else_may_read(fake: Fake, tmp_pa
 
 def test_an_ncu_that_cannot_be_started(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="cannot be started"):
-        run(NcuJob([str(tmp_path / "nothing")], tmp_path / "x", tmp_path / "x.log", 1))
+        run(NcuJob(Ncu(str(tmp_path / "nothing"), ""), Request(tmp_path / "x"), 1))
 
 
 def test_success_and_time_out() -> None:
@@ -171,9 +172,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def start(path: Path, folder: Path, timeout: float = 20, **others: object) -> collect.NcuOutcome:
     request = Request(folder / "profile", ("true",), (Path("sections"),))
-    words = argv(Ncu(str(path), "2025.3.1.0"), request)
-    log, environment = folder / "profile.log", others.pop("environment", {})
-    job = NcuJob(words, request.output, log, timeout, environment, **others.pop("job", {}))  # type: ignore[arg-type]
+    environment: Any = others.pop("environment", {})
+    job = NcuJob(Ncu(str(path), "2025.3.1.0"), request, timeout, environment)
     return run(job, **others)  # type: ignore[arg-type]
 
 

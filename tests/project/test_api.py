@@ -543,7 +543,7 @@ def test_a_disk_that_is_full(
         store.new_run_folder(tmp_path / "reports", "x")
     monkeypatch.setattr(collect.Path, "open", _full)
     with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device"):
-        collect.run(collect.NcuJob(["true"], tmp_path / "x", tmp_path / "x.log", 1))
+        collect.run(collect.NcuJob(collect.Ncu("true", ""), collect.Request(tmp_path / "x"), 1))
 
 
 def _full(*arguments: object, **named: object) -> None:

@@ -73,17 +73,11 @@ def build(tools: Tools) -> Server[Any]:
     """The server of these tools."""
     answers = _Answers(tools)
     return Server(
-        "ncu-toolkit",
-        version=__version__,
-        instructions=_INSTRUCTIONS,
-        on_list_tools=answers.list_tools,
-        on_call_tool=answers.call_tool,
-        on_list_resources=answers.list_resources,
-        on_list_resource_templates=answers.list_templates,
-        on_read_resource=answers.read,
-        on_list_prompts=answers.list_prompts,
-        on_get_prompt=answers.get_prompt,
-    )
+        "ncu-toolkit", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=answers.list_tools,
+        on_call_tool=answers.call_tool, on_list_resources=answers.list_resources,
+        on_list_resource_templates=answers.list_templates, on_read_resource=answers.read,
+        on_list_prompts=answers.list_prompts, on_get_prompt=answers.get_prompt,
+    )  # fmt: skip
 
 
 class _Answers:
@@ -109,13 +103,10 @@ class _Answers:
                 lambda: encoded(self._tools.call(asked.name, asked.arguments or {}))
             )
         except Exception as error:
-            return types.CallToolResult(
-                content=[types.TextContent(text=_line(error))], is_error=True
-            )
-        return types.CallToolResult(
-            content=[types.TextContent(text=data.decode())],
-            structured_content=msgspec.json.decode(data),
-        )
+            refusal = types.TextContent(text=_line(error))
+            return types.CallToolResult(content=[refusal], is_error=True)
+        text, found = types.TextContent(text=data.decode()), msgspec.json.decode(data)
+        return types.CallToolResult(content=[text], structured_content=found)
 
     async def list_resources(self, _: Any, __: Any) -> types.ListResourcesResult:
         found = await self._in_thread(self._tools.root.reports)
@@ -128,14 +119,11 @@ class _Answers:
         return types.ListResourcesResult(resources=[first, *reports, *self._pages])
 
     async def list_templates(self, _: Any, __: Any) -> types.ListResourceTemplatesResult:
-        found = [
-            types.ResourceTemplate(uri_template=f"{place}/{{{part}}}", name=name, mime_type=kind)
-            for place, part, name, kind in (
-                (_REPORTS, "+path", "Diagnosis of a report", _JSON),
-                (_PAGES, "id", "Page of a bottleneck", _MARKDOWN),
-            )
-        ]
-        return types.ListResourceTemplatesResult(resource_templates=found)
+        template = types.ResourceTemplate
+        return types.ListResourceTemplatesResult(resource_templates=[
+            template(uri_template=f"{_REPORTS}/{{+path}}", name="Diagnosis of a report", mime_type=_JSON),
+            template(uri_template=f"{_PAGES}/{{id}}", name="Page of a bottleneck", mime_type=_MARKDOWN),
+        ])  # fmt: skip
 
     async def read(
         self, _: Any, asked: types.ReadResourceRequestParams
@@ -171,9 +159,7 @@ class _Answers:
 
 def _described(tool: ModelTool) -> types.Tool:
     reads, writes = tool.reads_only, not tool.reads_only
-    hints = types.ToolAnnotations(
-        read_only_hint=reads, destructive_hint=writes, open_world_hint=writes
-    )
+    hints = types.ToolAnnotations(read_only_hint=reads, destructive_hint=writes, open_world_hint=writes)  # fmt: skip
     return types.Tool(
         name=tool.name, title=tool.title, description=tool.about, annotations=hints,
         input_schema=digest.schema(tool.takes), output_schema=digest.schema(tool.gives),
@@ -240,16 +226,11 @@ def listening(port: int) -> socket.socket:
 
 def http_server(server: Server[Any], port: int, token: str) -> uvicorn.Server:
     """What serves clients that send the token: call `run(sockets=[…])`."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            application(server, port, token),
-            log_level="warning",
-            ws="none",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-    )
+    config = uvicorn.Config(
+        application(server, port, token), log_level="warning", ws="none", access_log=False, server_header=False,
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    return uvicorn.Server(config)
 
 
 def application(server: Server[Any], port: int, token: str) -> _Asgi:

@@ -80,13 +80,10 @@ def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, A
         figure = gain_text(finding.speedup, finding.interval)
         gain = sentence(f"{figure} faster if only this is fixed")
     return _result(
-        (finding.bottleneck, title(finding.bottleneck)),
-        "warning" if first and not finding.good else "note",
-        [f"{launch.card.kernel}: {finding.summary}", gain, *finding.advice[:1]],
-        launch.kernel,
-        [(place.file, place.line) for place in finding.locations]
-        + (_lines(launch.card) if first else []),
-    )
+        (finding.bottleneck, title(finding.bottleneck)), "warning" if first and not finding.good else "note",
+        [f"{launch.card.kernel}: {finding.summary}", gain, *finding.advice[:1]], launch.kernel,
+        [(place.file, place.line) for place in finding.locations] + (_lines(launch.card) if first else []),
+    )  # fmt: skip
 
 
 def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[str, Any]:
@@ -100,13 +97,9 @@ def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[
     moved = f"Bottleneck: {old} → {new}." if old != new else ""
     gate = f" fails {failure.gate}" if failure else ""
     return _result(
-        (REGRESSION, "A kernel is slower, or fails a gate"),
-        level,
-        [f"{pair.name}{gate}: {', '.join(said)}.", moved],
-        pair.name,
-        _lines(pair.new.card),
-        failure.gate if failure else "",
-    )
+        (REGRESSION, "A kernel is slower, or fails a gate"), level, [f"{pair.name}{gate}: {', '.join(said)}.", moved],
+        pair.name, _lines(pair.new.card), failure.gate if failure else "",
+    )  # fmt: skip
 
 
 def _lines(card: Card | None) -> list[tuple[str, int]]:

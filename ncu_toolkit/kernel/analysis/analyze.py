@@ -559,17 +559,9 @@ def _wanted(options: Options) -> Callable[[str], bool] | None:
 def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> FileResult:
     """The file without its launches."""
     return FileResult(
-        path,
-        (),
-        report.ncu_version,
-        report.declared_launches,
-        report.read_launches,
-        report.damage,
-        report.missing,
-        report.checksum,
-        left_out=report.left_out,
-        kernels=names,
-    )
+        path, (), report.ncu_version, report.declared_launches, report.read_launches, report.damage, report.missing,
+        report.checksum, left_out=report.left_out, kernels=names,
+    )  # fmt: skip
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from ncu_toolkit import PACKAGE
 from ncu_toolkit.base.core import files
@@ -222,10 +222,8 @@ class NcuOutcome:
 class NcuJob:
     """A run of ncu."""
 
-    words: Sequence[str]
-    output: Path
-    """The report without its suffix."""
-    log: Path
+    ncu: Ncu
+    request: Request
     timeout: float
     """Seconds."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -233,6 +231,10 @@ class NcuJob:
     """File descriptors that ncu and the program inherit."""
     less: str = "allow more time with --timeout, or profile fewer kernels"
     """What to do about a time-out."""
+
+    @property
+    def log(self) -> Path:
+        return self.request.output.with_name(f"{self.request.output.name}.log")
 
 
 def run(
@@ -250,12 +252,9 @@ def run(
     `tick` is called a few times a second, for progress. When there is `enough`, the program is
     ended in the same way, and that is no problem. A collective that does not end is a time-out. ncu
     and the program have their own temporary folder, since ncu's lock file in a shared one belongs
-    to the user who profiled first.
-
-    Raises:
-        EnvironmentProblem: the log cannot be written, or ncu cannot be started.
-    """
-    started, log = time.monotonic(), job.log
+    to the user who profiled first. Raises EnvironmentProblem: the log cannot be written, or ncu
+    cannot be started."""
+    started, log, words = time.monotonic(), job.log, argv(job.ncu, job.request)
     remedy = "Free space, or name another folder with --output"
     with refused(f"'{log}' cannot be written", remedy):
         sink = log.open("wb")
@@ -263,7 +262,11 @@ def run(
         sink,
         tempfile.TemporaryDirectory(prefix="ncu-toolkit-", ignore_cleanup_errors=True) as own,
     ):
-        process = _started(job, sink, {**_with_temporary(own), **job.environment})
+        environment = {**_with_temporary(own), **job.environment}
+        with refused(f"'{words[0]}' cannot be started", "Free memory or processes, or check $NCU"):
+            process = Child(
+                words, environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, pass_fds=tuple(job.keep_open),
+            )  # fmt: skip
         try:
             ended = _wait(process, job, tick, request_stop, enough)
         finally:
@@ -272,7 +275,7 @@ def run(
     # None where it hangs in a driver
     code = -signal.SIGKILL if process.returncode is None else process.returncode
     text = log.read_text(encoding="utf-8", errors="replace")
-    report = written(job.output)
+    report = written(job.request.output)
     logger.debug("output of ncu and the program:\n%s", text)
     cause, problem = classify(text, code, timed_out=ended.timed_out, log=log, less=job.less)
     if ended.done and report:
@@ -284,7 +287,7 @@ def run(
     logger.info("ncu ended with %s after %.1f s%s", code, seconds, what)
     passes = tuple(int(n) for n in re.findall(_PASSES, text))
     return NcuOutcome(
-        tuple(job.words), code, seconds, log, report, problem, ended.interrupted, passes, cause
+        tuple(words), code, seconds, log, report, problem, ended.interrupted, passes, cause
     )
 
 
@@ -363,14 +366,6 @@ def _with_temporary(folder: str) -> dict[str, str]:
         kept = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
         named["TORCHINDUCTOR_CACHE_DIR"] = os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(kept))
     return named
-
-
-def _started(job: NcuJob, sink: BinaryIO, environment: Mapping[str, str]) -> Child:
-    remedy = "Free memory or processes, or check $NCU"
-    with refused(f"'{job.words[0]}' cannot be started", remedy):
-        return Child(
-            job.words, environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, pass_fds=tuple(job.keep_open),
-        )  # fmt: skip
 
 
 #: Failures that mean the same to those who go on after them.

@@ -478,7 +478,8 @@ def _keep_part(
     for end, content in part.files.items():
         write_atomic(session.folder / f"{stem}{end}", content)
     redacted = session.run.asked is not None and session.run.asked.redact
-    shown = redact_command(part.words) if redacted else " ".join(part.words)
+    words = part.outcome.command
+    shown = redact_command(words) if redacted else " ".join(words)
     session.update(commands=(*session.run.commands, shown))
     session.interrupted |= part.outcome.interrupted
     _adopt(session, stem, reporter)
@@ -487,10 +488,9 @@ def _keep_part(
 
 @dataclass(frozen=True)
 class PartFiles:
-    """A part that was profiled: what ncu was called with, how it ended, and the files it left on
-    another machine, by the end of their names."""
+    """A part that was profiled: how ncu ended, and the files it left on another machine, by the end
+    of their names."""
 
-    words: tuple[str, ...]
     outcome: collect.NcuOutcome
     files: Mapping[str, bytes]
 
@@ -536,13 +536,13 @@ def profile_part(
         request = collect.Request(
             at, command, folders, options.set_name, True, cache_control=options.cache_control
         )
-        words, log = collect.argv(ncu, request), at.with_name(f"{at.name}.log")
-        job = collect.NcuJob(words, at, log, left, environment, options.keep_open if place else ())
+        keep_open = options.keep_open if place else ()
+        job = collect.NcuJob(ncu, request, left, environment, keep_open)
         outcome = collect.run(job, tick=tick, request_stop=stop_path(path).touch)
         stop_path(path).unlink(missing_ok=True)
         files = [each for each in at.parent.iterdir() if each.is_file()] if place is None else []
         content = {file.name.removeprefix(_STEM): file.read_bytes() for file in files}
-    return PartFiles(tuple(words), outcome, content)
+    return PartFiles(outcome, content)
 
 
 def _open(session: Session, cases: Sequence[RunCase]) -> Cases:

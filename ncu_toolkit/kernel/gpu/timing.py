@@ -292,26 +292,13 @@ def _timing(
     name, problem, case = runnable.rung.name, runnable.workspace.problem, runnable.workspace.case
     beside, state = rounds.beside[name], cuda.combined(rounds.states[name])
     return Timing(
-        family=runnable.rung.family,
-        rung=name,
-        size=case.size.label,
-        dtype=case.dtype,
-        dims=case.size.as_dict(),
-        parameters=dict(runnable.parameters),
-        times_us=tuple(round(value, 4) for value in rounds.times[name]),
-        cache=cache,
-        flops=problem.flops(case),
-        compulsory_bytes=problem.compulsory_bytes(case),
-        verified_worst=worst,
-        baseline_us=statistics.median_high(beside) if beside else None,
-        sm_clock_mhz=state.sm_mhz,
-        memory_clock_mhz=state.memory_mhz,
-        power_w=state.power_w,
-        temperature_c=state.temperature_c,
-        throttle=state.throttle,
-        energy_mj=joules * 1e3 if joules is not None else None,
-        rested=rested,
-    )
+        family=runnable.rung.family, rung=name, size=case.size.label, dtype=case.dtype, dims=case.size.as_dict(),
+        parameters=dict(runnable.parameters), times_us=tuple(round(value, 4) for value in rounds.times[name]),
+        cache=cache, flops=problem.flops(case), compulsory_bytes=problem.compulsory_bytes(case), verified_worst=worst,
+        baseline_us=statistics.median_high(beside) if beside else None, sm_clock_mhz=state.sm_mhz,
+        memory_clock_mhz=state.memory_mhz, power_w=state.power_w, temperature_c=state.temperature_c,
+        throttle=state.throttle, energy_mj=joules * 1e3 if joules is not None else None, rested=rested,
+    )  # fmt: skip
 
 
 def measure_ceilings() -> Ceilings:

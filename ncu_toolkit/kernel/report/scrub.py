@@ -309,16 +309,9 @@ def scrub(
     spans = list(texts(whole))
     inner = list(_inner(whole))
     known = _private([(snapshot, spans), *((each.content, each.spans) for each in inner)])
-    rules = _with_files(
-        Rules(
-            words=(*known.names, *words),
-            names=tuple(names),
-            folders=known.folders if paths else (),
-            paths=paths,
-            bases=source,
-        ),
-        [span.of(snapshot) for span in spans if span.kind is Text.FILE],
-    )
+    folders, names = known.folders if paths else (), tuple(names)
+    rules = Rules((*known.names, *words), names, folders, paths=paths, bases=source)
+    rules = _with_files(rules, [x.of(snapshot) for x in spans if x.kind is Text.FILE])
     clean = lru_cache(maxsize=None)(lambda text, kind: _cleaned(text, kind, rules))
 
     def changed(data: bytes, into: bytearray, spans: Iterable[Span]) -> Iterator[Span]:

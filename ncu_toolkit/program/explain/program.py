@@ -152,23 +152,17 @@ def program_answer(
     shown = costly[: max(0, min(cards, top) - (lead is not None))]
     first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
-        first,
-        bars=_bars(account, rows),
-        of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
-        basis=_idle(account),
-        then=_then(found, costly, 0 if lead else 1),
-        missing=lacking(step.trace),
+        first, bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
+        basis=_idle(account), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
         next=next_command,
-    )
+    )  # fmt: skip
     slowed = (_SLOWED,) * _idling(found)
     points = (*found.notes, step.said, *slowed, *_without_lines(found, known or {}))
     return Answer(
-        headline(found),
-        cards=(first, *others),
+        headline(found), cards=(first, *others),
         points=tuple(visible(each) for each in points if each not in first.summary),
-        tables=(_kernels(rows, top, flags, step),),
-        notes=tuple(map(visible, step.trace.notes)),
-    )
+        tables=(_kernels(rows, top, flags, step),), notes=tuple(map(visible, step.trace.notes)),
+    )  # fmt: skip
 
 
 def _without_lines(found: ProgramDiagnosis, known: Judged) -> Iterator[str]:
@@ -203,11 +197,9 @@ def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
 
     card = _card(found, finding, len(finding.where))
     return Answer(
-        "",
-        cards=(card,),
-        points=tuple(map(visible, finding.arithmetic)),
+        "", cards=(card,), points=tuple(map(visible, finding.arithmetic)),
         tables=(code.evidence("Evidence", finding.evidence),) if finding.evidence else (),
-    )
+    )  # fmt: skip
 
 
 def headline(found: ProgramDiagnosis) -> str:
@@ -292,15 +284,11 @@ def _card(
 ) -> Card:
     made = {made_by(found.step.trace.shapes[at].kernel) for at in _shapes(found, finding)}
     return Card(
-        state="roof" if finding.good else "slow",
-        bottleneck=visible(finding.rule),
-        title=title_of(found, finding),
-        gain=saving(finding, found),
-        confidence=finding.confidence,
-        summary=visible(finding.summary),
+        state="roof" if finding.good else "slow", bottleneck=visible(finding.rule), title=title_of(found, finding),
+        gain=saving(finding, found), confidence=finding.confidence, summary=visible(finding.summary),
         where=(*_where(found, finding, lines), *_hottest(found, finding, known or {})),
         do=() if finding.good and made <= {*CALL} else steps_of(finding),
-    )
+    )  # fmt: skip
 
 
 def steps_of(finding: StepFinding) -> tuple[str, ...]:

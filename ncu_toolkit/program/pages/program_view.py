@@ -160,13 +160,9 @@ def _book(found: ProgramDiagnosis, known: program.Known) -> Book:
     profiles = tuple({id(profile): profile for profile, _ in known.values()}.values())
     trace = found.step.trace
     run = Run(
-        "program",
-        visible(trace.program) or "program",
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        live=False,
-        device=trace.devices[0],
-        profiles=profiles,
-    )
+        "program", visible(trace.program) or "program", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), live=False,
+        device=trace.devices[0], profiles=profiles,
+    )  # fmt: skip
     return open_book(run, diagnose, verdicts=known.values())
 
 
@@ -268,16 +264,10 @@ def _laid(
     for us, cause in sorted(best, reverse=True)[:2]:
         figures += f". {visible(costly[cause].title)}: at most {units.duration(us)} of it"
     yield Tile(
-        node.name,
-        f"{time_} · {share}" if level else time_,
-        level,
-        start,
-        part,
-        f"{' · '.join(said)}: {figures}",
-        node.kind,
-        tuple(min(1.0, node.saved[at] / node.us) for at in range(len(costly))) if best else (),
+        node.name, f"{time_} · {share}" if level else time_, level, start, part, f"{' · '.join(said)}: {figures}",
+        node.kind, tuple(min(1.0, node.saved[at] / node.us) for at in range(len(costly))) if best else (),
         max(node.pages, key=node.pages.__getitem__, default="") if not node.within else "",
-    )
+    )  # fmt: skip
     within = sorted(
         node.within.values(), key=lambda each: (each.kind == _IDLE and not level, -each.us)
     )
@@ -393,18 +383,11 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         spec("Share", share, f"of the {found.step.word}"),
     ]
     return FindingView(
-        program.title_of(found, each),
-        visible(each.summary),
-        each.confidence,
-        each.good,
-        Cell(program.saving(each, found), each.ceiling_us, bar=part),
-        tuple(map(visible, each.arithmetic)),
-        program.steps_of(each),
-        "",
-        evidence_table(each.evidence, "Evidence"),
-        table("Where", specs, each.where, key="where") if each.where else None,
-        each.rule,
-    )
+        program.title_of(found, each), visible(each.summary), each.confidence, each.good,
+        Cell(program.saving(each, found), each.ceiling_us, bar=part), tuple(map(visible, each.arithmetic)),
+        program.steps_of(each), "", evidence_table(each.evidence, "Evidence"),
+        table("Where", specs, each.where, key="where") if each.where else None, each.rule,
+    )  # fmt: skip
 
 
 def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:

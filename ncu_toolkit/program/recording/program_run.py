@@ -113,15 +113,14 @@ def profile(
     request = replace(request, output=folder / STEM, section_folders=folders)
     if detected:
         request = replace(request, ranges_only=marks_ranges(command))
-    words = collect.argv(ncu, request)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     less = _FEWER.format("--launch-count" if own else "--launches")
     environment = {_PREALLOCATE: os.environ.get(_PREALLOCATE, "false")}
-    log = folder / f"{STEM}.log"
-    of_ncu = collect.NcuJob(words, request.output, log, job.timeout, environment, less=less)
-    outcome, report = _report_of(of_ncu, request, enough, own)
+    of_ncu = collect.NcuJob(ncu, request, job.timeout, environment, less=less)
+    outcome, report = _report_of(of_ncu, enough, own)
     notes = _notes(request, outcome, detected)
     failure = outcome.problem.message if outcome.problem else ""
+    words = outcome.command
     shown = " ".join(words)
     if not own:
         notes.extend(_slim(report))
@@ -145,7 +144,7 @@ def profile(
 
 
 def _report_of(
-    job: collect.NcuJob, request: collect.Request, enough: collect.Enough, own: bool
+    job: collect.NcuJob, enough: collect.Enough, own: bool
 ) -> tuple[collect.NcuOutcome, Path]:
     """How ncu ended, and its report. Raises as `profile` where there is none; the folder is then
     discarded if it was made for it (`own`) and the message does not point there."""
@@ -158,8 +157,8 @@ def _report_of(
     if outcome.interrupted:
         where = f"the program's output is in {outcome.log}"
         raise KeyboardInterrupt(f"no launch was profiled, and {where}")
-    folder = job.output.parent
-    refused = _without_report(outcome, folder, request)
+    folder = job.log.parent
+    refused = _without_report(outcome, job.request)
     if str(folder) in str(refused):  # The message points to the log there.
         refused.log = outcome.log
     elif own:
@@ -197,10 +196,8 @@ def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
     redact_folder(report.parent, words=words)
 
 
-def _without_report(
-    outcome: collect.NcuOutcome, folder: Path, request: collect.Request
-) -> ToolkitError:
-    where = f"the program's output is in {folder / f'{STEM}.log'}"
+def _without_report(outcome: collect.NcuOutcome, request: collect.Request) -> ToolkitError:
+    where = f"the program's output is in {outcome.log}"
     if outcome.problem is not None and outcome.cause != "no-kernels":
         return outcome.problem
     ranges = ", ".join(request.nvtx_include)

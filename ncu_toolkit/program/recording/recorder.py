@@ -520,11 +520,10 @@ def _add_op(
     devices: dict[int, Any],
     place: int,
 ) -> None:
-    key = (place, row["correlationId"])
-    common = {
-        "key": key, "device": devices.get(row["deviceId"], row["deviceId"]), "stream": row["streamId"],
-        "process": place, "node": row["graphNodeId"],
-    }  # fmt: skip
+    work = GpuWork(
+        row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
+        stream=row["streamId"], process=place, node=row["graphNodeId"],
+    )  # fmt: skip
     if kind == KERNEL:
         shape = LaunchShape(
             process.names.get(row["name"], "an unknown kernel"),
@@ -532,17 +531,15 @@ def _add_op(
             (row["blockX"], row["blockY"], row["blockZ"]),
             row["registersPerThread"], row["staticSharedMemory"], row["dynamicSharedMemory"],
         )  # fmt: skip
-        builder.op(GpuWork(row["start"], row["end"], "kernel", builder.shape(shape), **common))
-    elif kind == _SET:
-        builder.op(GpuWork(row["start"], row["end"], "set", size=row["bytes"], **common))
+        work = work._replace(kind="kernel", shape=builder.shape(shape))
     else:
+        work = work._replace(size=row["bytes"])
+    if kind not in (KERNEL, _SET):
         path = _PATHS[row["copyKind"]] if row["copyKind"] < len(_PATHS) else ""
         path = "PtoP" if kind == _PEER else path
         host = {"HtoD": row["srcKind"], "DtoH": row["dstKind"]}.get(path, 0)
-        builder.op(GpuWork(
-            row["start"], row["end"], "copy", size=row["bytes"], path=path,
-            pinned=_HOST_MEMORY.get(host), **common,
-        ))  # fmt: skip
+        work = work._replace(kind="copy", path=path, pinned=_HOST_MEMORY.get(host))
+    builder.op(work)
 
 
 def _add_calls(

@@ -83,7 +83,7 @@ class RecordedRun:
 
     trace: Trace
     symbols: Mapping[str, tuple[str, ...]]
-    """The mangled names of each kernel."""
+    """The mangled names of each kernel by `Launch.kernel`."""
     code: int
     seconds: float
     interrupted: bool
@@ -98,14 +98,11 @@ class StepRun:
     step: Step
     chosen: tuple[int, ...]
     """The kernels that were to be profiled, by their places in `Trace.shapes`."""
+    recorded: RecordedRun
     session: Session | None = None
     """None where nothing could be profiled; `problem` says why."""
     problem: ToolkitError | None = None
     notes: tuple[str, ...] = ()
-    code: int = 0
-    """The program's exit code when it was recorded."""
-    seconds: float = 0.0
-    """How long that took."""
     interrupted: bool = False
     """Ctrl-C ended the program; what was recorded and profiled until then is here."""
 
@@ -158,7 +155,7 @@ def selection(
     of the same names with other grids.
 
     Args:
-        symbols: the mangled names of each kernel by `Launch.kernel` (`recorder.symbols`).
+        symbols: as in `RecordedRun`.
     """
     shapes = step.trace.shapes
     kernels = {shapes[each].kernel for each in chosen}
@@ -224,18 +221,19 @@ def profile_step(
     with keeping(folder):
         step, limits = find_step(made.trace), job.limits(made.seconds)
         chosen = () if made.interrupted else choose(step, limits)
-    done = StepRun(
-        folder, folder / TRACE, step, chosen, code=made.code, seconds=made.seconds, interrupted=made.interrupted,
-        notes=(f"the program ended with exit code {made.code} when it was recorded",) if made.code else (),
-    )  # fmt: skip
+    ended = f"the program ended with exit code {made.code} when it was recorded"
+    notes = [ended] if made.code else []
     if made.interrupted:
-        note = "it was interrupted while it was recorded, and no kernel was profiled"
-        return replace(done, notes=(*done.notes, note))
+        notes.append("it was interrupted while it was recorded, and no kernel was profiled")
+    elif not chosen:
+        notes.append("no kernel of the step can be profiled alone: all wait for other GPUs")
+    done = StepRun(
+        folder, folder / TRACE, step, chosen, made, notes=tuple(notes), interrupted=made.interrupted
+    )
     if not chosen:
-        note = "no kernel of the step can be profiled alone: all wait for other GPUs"
-        return replace(done, notes=(*done.notes, note))
+        return done
     tell(f"Profiling {len(chosen)} kernels of its {step.word} under ncu")
-    return profile(done, job, limits, made.symbols, watch)
+    return profile(done, job, limits, watch)
 
 
 def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
@@ -274,37 +272,30 @@ def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
         return RecordedRun(trace, recorder.symbols(raw), code, seconds, interrupted)
 
 
-def profile(
-    done: StepRun, job: StepJob, limits: Limits, symbols: Mapping[str, tuple[str, ...]], watch: Callable[[str], None]
-) -> StepRun:  # fmt: skip
+def profile(done: StepRun, job: StepJob, limits: Limits, watch: Callable[[str], None]) -> StepRun:
     """Run ncu over the chosen kernels, into the run's folder."""
-    step, chosen = done.step, done.chosen
-    shapes = step.trace.shapes
+    chosen, shapes, symbols = done.chosen, done.step.trace.shapes, done.recorded.symbols
     session: Session | None = None
     problem: ToolkitError | None = None
     interrupted, notes = False, list(done.notes)
     try:
-        picked = selection(step, chosen, symbols)
+        picked = selection(done.step, chosen, symbols)
         alone = len({shapes[each].kernel for each in chosen}) == 1
         request = replace(job.request, launch_count=0, extra=(*job.request.extra, *picked.words))
         names = {name: each.function for each in shapes for name in symbols.get(each.kernel, ())}
         enough = _Enough(
             min(picked.expected, limits.launches) if alone else picked.expected,
-            _patience(step, done.seconds), limits.under_ncu, lambda begun: names.get(begun, begun), watch,
+            _patience(done.step, done.recorded.seconds), limits.under_ncu, lambda begun: names.get(begun, begun), watch,
         )  # fmt: skip
         session = program_run.profile(replace(job, request=request), done.folder, enough=enough)
         # That ncu's filters left launches out is no news here.
         session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
         if enough.late:
-            most = min(len(chosen), limits.launches)
-            notes.append(
-                f"ncu was ended after {limits.under_ncu:.0f} s, a limit that --launches {most} lifts"
-            )
+            lifts = f"a limit that --launches {min(len(chosen), limits.launches)} lifts"
+            notes.append(f"ncu was ended after {limits.under_ncu:.0f} s, {lifts}")
     except UsageProblem as error:
-        problem = UsageProblem(
-            f"under ncu the program launched none of the {len(chosen)} kernels that were chosen",
-            error.remedy,
-        )
+        none = f"none of the {len(chosen)} kernels that were chosen"
+        problem = UsageProblem(f"under ncu the program launched {none}", error.remedy)
     except ToolkitError as error:
         problem = error
     except KeyboardInterrupt:
@@ -329,19 +320,18 @@ class _Enough:
     watch: Callable[[str], None]
     late: bool = False
     """It was ended for `longest`."""
-
-    def __post_init__(self) -> None:
-        self._start = self._since = time.monotonic()
-        self._finished = 0
+    start: float = field(default_factory=time.monotonic)
+    last: tuple[int, float] = field(default_factory=lambda: (0, time.monotonic()))
+    """Launches that were profiled, and when one was begun or finished last."""
 
     def __call__(self, finished: int, begun: str) -> bool:
         now = time.monotonic()
-        if begun or finished != self._finished:
-            self._finished, self._since = finished, now
+        if begun or finished != self.last[0]:
+            self.last = finished, now
         if begun and finished < self.launches:
             self.watch(f"launch {finished + 1} of {self.launches}: {self.named(begun)}")
-        self.late |= 0 < finished < self.launches and now - self._start > self.longest
-        return finished >= self.launches or self.late or now - self._since > self.patience
+        self.late |= 0 < finished < self.launches and now - self.start > self.longest
+        return finished >= self.launches or self.late or now - self.last[1] > self.patience
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ class Operand:
     transposed: bool = False
 
 
-class _Library:
+class _CublasLt:
     """cuBLASLt, and what it makes for one product."""
 
     def __init__(self, xp: Any, product: str) -> None:
@@ -96,8 +96,7 @@ def fastest(
     EnvironmentProblem: no cuBLASLt is loaded, or it has no algorithm for this product. Raises
     KernelProblem: a call of it failed."""
     m, n, k = sizes
-    product = f"{m}x{n}x{k}"
-    library = _Library(xp, product)
+    library = _CublasLt(xp, f"{m}x{n}x{k}")
     made, layout, attribute = library.made, library.layout, library.attribute
     handle = made("cublasLtCreate")
     operation = made("cublasLtMatmulDescCreate", _COMPUTE_32F, _REAL_32F)
@@ -118,7 +117,7 @@ def fastest(
     )
     usable = [each for each in found[: count.value] if each.state == 0]
     if status or not usable:
-        what = f"cuBLASLt has no algorithm for {product}"
+        what = f"cuBLASLt has no algorithm for {library.product}"
         raise EnvironmentProblem(what, "Choose another size")
     workspace = xp.empty(_WORKSPACE, dtype=xp.uint8)
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
@@ -134,7 +133,9 @@ def fastest(
         def run() -> None:
             status = multiply(*fixed, ctypes.c_void_p(stream_of().ptr))
             if status:
-                raise KernelProblem(f"cublasLtMatmul failed with status {status} at {product}")
+                raise KernelProblem(
+                    f"cublasLtMatmul failed with status {status} at {library.product}"
+                )
 
         return run
 
