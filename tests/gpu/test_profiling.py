@@ -256,7 +256,7 @@ def test_the_kept_report_is_redacted(ncu: Ncu, folder: Path) -> None:
     assert b"blockIdx" not in kept
     assert str(folder) in plain.run.commands[0].replace(str(other), str(folder))
     assert re.fullmatch(
-        r"ncu .*--export profile\.ncu-rep python[\d.]* -P -m ncu_toolkit\.gpu\.target profile-plan\.json",
+        r"ncu .*--export profile\.ncu-rep python[\d.]* -P -m ncu_toolkit\.kernel\.gpu\.target profile-plan\.json",
         made.run.commands[0],
     ), "no command that is saved before the end names a folder"
     assert "/" not in made.run.commands[0]

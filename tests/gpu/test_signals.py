@@ -27,7 +27,8 @@ HANGS = {
 MAIN = """
 import importlib, pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # not if ours is ignored
-from ncu_toolkit.kernel.gpu import cuda, recorder
+from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.program.recording import recorder
 recorder.cupti_libraries = lambda command: (LIBRARY,)
 cuda.gpu_uuid, cuda.driver_version = lambda: "", lambda: "580"
 def hang(*_, **__):

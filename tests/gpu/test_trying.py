@@ -437,7 +437,7 @@ def test_ctrl_c_on_the_command_line(made: Path, tmp_path: Path) -> None:
     )
     main = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # not if ours is ignored
-        "from ncu_toolkit.kernel.gpu import recorder, trying; from ncu_toolkit.__main__ import run\n"
+        "from ncu_toolkit.program.recording import recorder, trying; from ncu_toolkit.__main__ import run\n"
         f"recorder.cupti_libraries = lambda command: ({str(library)!r},)\n"
         "trying.cuda.available = lambda: False; run()"
     )

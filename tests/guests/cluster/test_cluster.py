@@ -649,7 +649,7 @@ def test_another_service_is_one_line_at_once(here: Path, first: bytes | None) ->
 
         threading.Thread(target=serve, daemon=True).start()
         words = [sys.executable, "-c", f"""
-from ncu_toolkit.kernel.gpu import cluster
+from ncu_toolkit.guests.cluster import cluster
 cluster.CONNECT_SECONDS = 1.0
 from ncu_toolkit.cli import main
 main([*{TUNE!r}, "--cluster", "tcp://127.0.0.1:{server.getsockname()[1]}"])"""]  # fmt: skip
