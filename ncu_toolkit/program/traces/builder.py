@@ -251,7 +251,7 @@ class TraceBuilder:
         """What to say of launches none of whose kernels was recorded, after "no kernel"; empty where
         there are none, or some kernel was."""
         launches = sum(call[2] in ("launch", "graph") for call in self.calls)
-        if not launches or any(op[2] == "kernel" for op in self._ops):
+        if not launches or any(work.kind == "kernel" for work in self._ops):
             return ""
         return f"although the host made {units.counted(launches, 'launch', 'launches')}: likely the driver did not let the profiler see the GPU"
 
@@ -334,7 +334,7 @@ class TraceBuilder:
         the recording began is of that one too."""
         counts: dict[Any, Counter[int]] = {}
         for call, op in zip(callers, self._ops, strict=True):
-            of_device = counts.setdefault(op[4], Counter())
+            of_device = counts.setdefault(op.device, Counter())
             if call >= 0:
                 of_device[self.calls[call][5]] += 1
         overall = Counter(call[5] for call in self.calls)
