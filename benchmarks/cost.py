@@ -125,10 +125,8 @@ def under_ncu(
         set_name=set_name,
         ranges_only=True,
     )
-    outcome = collect.run(
-        collect.argv(ncu, request), folder / stem, folder / f"{stem}.log", timeout=timeout,
-        request_stop=stop_path(plan).touch, environment=environment(),
-    )  # fmt: skip
+    job = collect.NcuJob(ncu, request, timeout, environment())
+    outcome = collect.run(job, request_stop=stop_path(plan).touch)
     return outcome, folder / f"{stem}.ncu-rep"
 
 

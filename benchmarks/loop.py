@@ -114,11 +114,9 @@ def timed(
     """REPEATS times of each in microseconds, in shuffled rounds, with rests where the GPU slows
     itself down: the rounds of `timing.measure_ladder`."""
     named: Any = [SimpleNamespace(rung=SimpleNamespace(name=name), run=run) for name, run in runs]
-    repeats = dict.fromkeys((name for name, _ in runs), REPEATS)
+    repeated = [(each, REPEATS) for each in named]
     for rest in (False, True):
-        found = timing._rounds(
-            watch, named, None, repeats, random.Random(seed), lambda _: None, rest=rest
-        )
+        found = timing._rounds(watch, repeated, None, random.Random(seed), lambda _: None, rest)
         if found is not None:
             break
         time.sleep(timing.BREATHER)

@@ -130,15 +130,16 @@ def command(asked: Recording, where: Cluster, finish: bool) -> None:
         for line in lines:
             progress.note(line)
         runner.build_all(session, cases, progress, executor)
-        runner.time_all(session, timed, progress, seconds=asked.seconds, executor=executor)
+        runner.time_all(
+            session, timed, progress, runner.TimingOptions(seconds=asked.seconds), executor
+        )
         if asked.curve and not (target / store.CURVE).is_file():
             _time_curve(asked, session, progress, executor)
         runner.measure_ceilings(session, progress, executor)
         session.save()
         part = runner.PART_SECONDS if executor.boards else None
-        runner.profile_all(
-            session, cases, progress, timeout=asked.timeout, part_seconds=part, executor=executor
-        )
+        options = runner.NcuOptions(asked.timeout, part_seconds=part)
+        runner.profile_all(session, cases, progress, options, executor)
         if asked.stock_rules:
             try:
                 _stock(session, for_rules, progress, asked.timeout, executor)
@@ -230,7 +231,9 @@ def _time_curve(asked: Recording, session: Session, progress: Progress, executor
     cases = chosen.cases(lambda problem: problem.curve_sizes)
     with _apart(session, "curve", cases=(), timings=()) as apart:
         timed = selection.settled(cases, asked.tuned, executor.device())[0]
-        runner.time_all(apart, timed, progress, seconds=asked.seconds, executor=executor)
+        runner.time_all(
+            apart, timed, progress, runner.TimingOptions(seconds=asked.seconds), executor
+        )
         store.write_json(session.folder / store.CURVE, "timings", list(apart.run.timings))
 
 
@@ -254,15 +257,8 @@ def _stock(
         replace(case, state="timed", report="") for case in run.cases if case.state == "profiled"
     )
     with _apart(session, "stock", cases=known, report_files=(), commands=()) as apart:
-        runner.profile_all(
-            apart,
-            cases,
-            progress,
-            timeout=timeout,
-            set_name="full",
-            part_seconds=None,
-            executor=executor,
-        )
+        options = runner.NcuOptions(timeout, set_name="full", part_seconds=None)
+        runner.profile_all(apart, cases, progress, options, executor)
         profiles = [
             profile
             for name in apart.run.report_files

@@ -191,7 +191,7 @@ def ratios(cards: list[str], size: str, finalists: list[dict[str, int]]) -> dict
     found: dict[str, Any] = {}
     with boards(cards, []) as executor:
         for parameters in finalists:
-            task = (name, size, dtype, source, parameters, REPEATS, None, False)
+            task = (tune.BenchOf(name, size, dtype, source), parameters, REPEATS, None, False)
             seen: dict[str, list[float]] = {}
             for done in executor.run(tune.measure_setting, [task] * SAMPLES):
                 if done.error is not None:

@@ -64,7 +64,7 @@ def measure(workers: int) -> tuple[float, float]:
         schedulers.opened(made.scheduler_address, lambda _: None) as where,
     ):
         tasks = [
-            ("gemm_fp32/autotuned", "64", "float32", "", {"BM": n}, 3, None, True)
+            (tune.BenchOf("gemm_fp32/autotuned", "64", "float32", ""), {"BM": n}, 3, None, True)
             for n in range(ROUNDS * workers)
         ]
         started = time.monotonic()

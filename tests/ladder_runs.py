@@ -47,9 +47,7 @@ def chosen(
     sizes: str | None = "64",
     dtype: str | None = None,
 ) -> Cases:
-    return select(
-        kernels, families, False, sizes, dtype, default_sizes=lambda problem: problem.record_sizes
-    )
+    return select(kernels, families, sizes or (lambda problem: problem.record_sizes), dtype)
 
 
 def session_in(folder: Path) -> Session:
@@ -155,5 +153,5 @@ if __name__ == "__main__":
     from ncu_toolkit.cli import main
 
     install(pytest.MonkeyPatch(), Path(sys.argv[1]))
-    runner.profile_all = partial(runner.profile_all, part_seconds=float(sys.argv[2]))
+    runner.NcuOptions = partial(runner.NcuOptions, part_seconds=float(sys.argv[2]))  # type: ignore[misc,assignment]
     main(sys.argv[3:])

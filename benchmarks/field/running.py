@@ -349,7 +349,7 @@ def _nanoseconds(text: str, pair: ExternalPair, variant: str) -> float:
     )
 
 
-def profile(pair: Pair | ExternalPair, variant: str, output: Path, log: Path) -> dict[str, Any]:
+def profile(pair: Pair | ExternalPair, variant: str, output: Path) -> dict[str, Any]:
     """Profile with `--set full`; writes `output`.ncu-rep. Of a Pair the first LAUNCHES of its call
     where the launch meant is among them, else that launch alone.
 
@@ -380,9 +380,9 @@ def profile(pair: Pair | ExternalPair, variant: str, output: Path, log: Path) ->
             # by function names, as they are timed: `kernel_filter` searches demangled ones
             extra=("--force-overwrite", *(() if whole else _named(launch))),
         )
-        words = collect.argv(collect.find_ncu(), request)
         environment = dict(pair.environment) if isinstance(pair, ExternalPair) else {}
-        outcome = collect.run(words, output, log, timeout=TIMEOUT, environment=environment)
+        job = collect.NcuJob(collect.find_ncu(), request, TIMEOUT, environment)
+        outcome = collect.run(job)
         if outcome.problem is not None:
             raise outcome.problem
         if outcome.report is None:
@@ -419,7 +419,7 @@ def record_one(name: str, out: Path) -> None:
         external program does not know it."""
         output = out / f"{name}-{variant}"
         with _alone() if isinstance(pair, ExternalPair) else nullcontext():
-            return profile(pair, variant, output, output.with_name(f"{output.name}.log"))
+            return profile(pair, variant, output)
 
     with ThreadPoolExecutor(len(VARIANTS)) as pool:
         sides = dict(zip(VARIANTS, pool.map(side, VARIANTS), strict=True))

@@ -655,12 +655,12 @@ def profile_program(
 
     words = (command,) if isinstance(command, str) else tuple(command)
     program_run.check(words, "")
-    request = collect.Request(command=words)
-    asked = recorder.RecordOptions(lines=lines, seconds=seconds)
-    done = step_run.profile_step(
-        request, Path(output), timeout=timeout, asked=asked, most=launches, steps=steps
-    )
-    made = publish_step(done, Path(output))
+    options = recorder.RecordOptions(lines=lines, seconds=seconds)
+    job = step_run.StepJob(
+        collect.Request(command=words), Path(output), timeout, record=options, launches=launches, steps=steps
+    )  # fmt: skip
+    done = step_run.profile_step(job)
+    made = publish_step(done, job.reports)
     failed = [done.problem, *(done.session.failures if done.session else ())]
     notes = tuple(str(each) for each in failed if each is not None)
     return ProgramTrace(replace(made.result, notes=(*made.result.notes, *notes)))

@@ -137,11 +137,9 @@ class Chosen:
 
         return selection.select(
             self.names,
-            split(self.families),
-            self.everything,
-            self.sizes,
+            None if self.everything else split(self.families),
+            self.sizes or sizes,
             self.dtype,
-            default_sizes=sizes,
             overrides=parse_params(self.params, self.names),
             predecessors=predecessors,
         )

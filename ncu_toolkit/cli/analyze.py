@@ -93,7 +93,7 @@ def command(
             refuse_for_traces(form, kernel, needs, redacted, alone=len(traces) == len(paths))
     if traces or (_for_programs(paths, form, kernel, redacted) and _traces_inside(paths)):
         asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
-        return _programs(paths, form, asked, top, output, jobs, timeout)
+        return _programs(_read(paths, asked, jobs, timeout), form, top, output)
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
     with _reading(lambda: len(find_reports(paths)[0])) as tell:
         views = (
@@ -158,15 +158,17 @@ def refuse_for_traces(
             raise UsageProblem(what, remedy)
 
 
-def _programs(
-    paths: tuple[Path, ...], form: str, asked: Options, top: int | None, output: Path | None,
-    jobs: int | None, timeout: float,
-) -> int:  # fmt: skip
-    """Answer for traces, and the reports beside them."""
-    from ncu_toolkit.program.analysis.program import analyze_programs, answers_of
+def _read(paths: tuple[Path, ...], asked: Options, jobs: int | None, timeout: float) -> Programs:
+    from ncu_toolkit.program.analysis.program import analyze_programs
 
     with _reading(lambda: len(paths)) as tell:
-        programs = analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
+        return analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
+
+
+def _programs(programs: Programs, form: str, top: int | None, output: Path | None) -> int:
+    """Answer for traces, and the reports beside them."""
+    from ncu_toolkit.program.analysis.program import answers_of
+
     if form in ("json", "csv"):
         from ncu_toolkit.program.pages import json
 

@@ -11,8 +11,8 @@ from ncu_toolkit.base.model import Timing
 from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.cli._common import RunHistory, console, grid
 from ncu_toolkit.cli._options import Chosen, Cluster, formats, option, options
-from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
-from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.cli.profile import run_ladder, title_of
+from ncu_toolkit.kernel.gpu.runner import LadderJob, Session, TimingOptions
 from ncu_toolkit.kernel.ladder.problems import problem_for
 from ncu_toolkit.kernel.runs import store
 
@@ -41,9 +41,8 @@ def command(
         )
     with where.opened() as executor:
         at = RunHistory(executor.uuid())
-        job = LadderJob(
-            title_of(chosen.names, cases), cases, None, reports, tuned, executor=executor, cache=cache, against=against or ""
-        )  # fmt: skip
+        title, timing = title_of(chosen.names, cases), TimingOptions(cache, against or "")
+        job = LadderJob(title, cases, None, reports, tuned, executor=executor, timing=timing)
         run_ladder(job, lambda session: _finish(session, reports, form, at))
 
 

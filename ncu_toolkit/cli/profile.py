@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,11 +32,12 @@ from ncu_toolkit.cli._options import (
 from ncu_toolkit.cli._program import ProgramCommand
 from ncu_toolkit.kernel.diagnosis.needs import Needs
 from ncu_toolkit.kernel.gpu import collect, cuda, runner, selection
-from ncu_toolkit.kernel.gpu.executor import HERE, Executor
-from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.gpu.runner import LadderJob, Session
 from ncu_toolkit.kernel.gpu.selection import Cases
 from ncu_toolkit.kernel.runs import store
-from ncu_toolkit.program.recording import program_run
+from ncu_toolkit.program.recording import program_run, recorder, step_run
+from ncu_toolkit.program.recording.program_run import ProgramJob
+from ncu_toolkit.program.recording.step_run import StepJob
 
 
 @click.command("profile", cls=ProgramCommand)
@@ -119,11 +120,12 @@ def command(
             cache_control=cache_control,
         )
         if any(map(given, _CHOOSE)) or probed or program_run.marks_ranges(program):
-            _profile_program(request, reports, timeout, asked, needs, probed)
+            _profile_program(ProgramJob(request, reports, timeout, asked.redact, redact_source, needs), probed)  # fmt: skip
             return
+        record = recorder.RecordOptions(lines=lines, seconds=seconds or 0.0)
         _profile_step(
-            request, reports, timeout, asked, needs, launches or 0, steps, lines, seconds or 0.0
-        )
+            StepJob(request, reports, timeout, asked.redact, redact_source, needs, record, launches or 0, steps)
+        )  # fmt: skip
         return
     if not (chosen.names or chosen.families or chosen.everything):
         raise UsageProblem(
@@ -148,22 +150,6 @@ def _filter(wanted: Sequence[str], exclude: Sequence[str]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class LadderJob:
-    """A run of a ladder. For `bench` `asked` is None and `cache` the state of the L2."""
-
-    title: str
-    cases: Cases
-    asked: LadderOptions | None
-    reports: Path
-    tuned: bool = True
-    timeout: float = runner.DEFAULT_TIMEOUT
-    executor: Executor = HERE
-    probed: bool = False
-    cache: str | None = None
-    against: str = ""
-
-
 def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
     """Build, time and profile rungs into a new run, and put them under pressure where that is
     wanted; `done` shows it while the run is locked. On a cluster an unfinished run of the same cases
@@ -177,7 +163,7 @@ def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
     tools = {"ncu": executor.ncu()} if job.asked else {}
     cases, skipped, lines = selection.ready(job.cases, job.tuned, device)
     begun = runner.unfinished_like(job.reports, cases, job.asked, executor)
-    if begun and (job.asked or runner.timed_in(begun, job.cache)):
+    if begun and (job.asked or runner.timed_in(begun, job.timing.cache)):
         return _go_on(begun, job, done)
     folder = store.new_run_folder(job.reports, name)
     session = None
@@ -190,9 +176,7 @@ def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
             with Progress() as progress:
                 for line in lines:
                     progress.note(line)
-                runner.collect_all(
-                    session, progress, executor, job.timeout, lock, job.cache, job.against
-                )
+                runner.collect_all(session, job, progress, lock)
                 if job.probed and not session.context_lost:
                     press_all = _probe("probe.probe").press_all
 
@@ -218,9 +202,7 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
                 runner.redact_reports(session, job.asked.redact_source)
             # Without its page a run counts as unfinished; it is written at the end.
             (folder / runner.PAGE).unlink(missing_ok=True)
-            runner.collect_all(
-                session, progress, job.executor, job.timeout, lock, job.cache, job.against
-            )
+            runner.collect_all(session, job, progress, lock)
         done(session)
     return session
 
@@ -246,33 +228,19 @@ def _refuse_others() -> None:
             )
 
 
-def _profile_program(
-    request: collect.Request,
-    reports: Path,
-    timeout: float,
-    asked: LadderOptions,
-    needs: tuple[Needs, ...],
-    probed: bool,
-) -> None:
+def _profile_program(job: ProgramJob, probed: bool) -> None:
     from ncu_toolkit.kernel.pages.run_view import run_text
     from ncu_toolkit.program.pages.publish import publish_run
 
-    screen = console()
-    program_run.check(request.command, request.kernel_filter)
+    screen, command = console(), job.request.command
+    program_run.check(command, job.request.kernel_filter)
     at = RunHistory(cuda.gpu_uuid())
     screen.print(
-        f"Profiling {request.command[0]} under ncu; its output goes to the log in the run's folder"
+        f"Profiling {command[0]} under ncu; its output goes to the log in the run's folder"
     )
-    session = program_run.profile(
-        request,
-        reports,
-        timeout=timeout,
-        redact=asked.redact,
-        redact_source=asked.redact_source,
-        needs=needs,
-    )
+    session = program_run.profile(job)
     folder = session.folder
-    run = publish_run(folder, reports)
+    run = publish_run(folder, job.reports)
     placed = (
         replace(each, origin=replace(each.origin, file=str(folder / each.origin.file)))
         for each in run.profiles
@@ -284,11 +252,11 @@ def _profile_program(
         confirmations = _probe("probe.command").confirmations
 
         try:
-            for line in confirmations(run.profiles, request.command):
+            for line in confirmations(run.profiles, command):
                 screen.print(line)
         except ToolkitError as error:
             session.failures.append(error)
-    again = "".join(f" --needs {shlex.quote(str(each))}" for each in needs)
+    again = "".join(f" --needs {shlex.quote(str(each))}" for each in job.needs)
     for line in (
         *(f"note: {note}" for note in session.notes),
         f"Report: {folder / 'index.html'}",
@@ -298,42 +266,27 @@ def _profile_program(
     session.raise_failure()
 
 
-def _profile_step(
-    request: collect.Request,
-    reports: Path,
-    timeout: float,
-    asked: LadderOptions,
-    needs: tuple[Needs, ...],
-    launches: int,
-    steps: int,
-    lines: bool,
-    seconds: float,
-) -> None:
+def _profile_step(job: StepJob) -> None:
     """Record a program, profile its step's kernels and answer for the step. Where it cannot be
     recorded here, its first launches are profiled."""
     from ncu_toolkit.base.render.text import AnswersText
     from ncu_toolkit.program.analysis.program import answer_of
     from ncu_toolkit.program.pages.step_page import publish_step
-    from ncu_toolkit.program.recording import recorder, step_run
 
     screen = console()
-    program_run.check(request.command, "")
+    program_run.check(job.request.command, "")
     at = RunHistory(cuda.gpu_uuid())
     try:
         with one_line() as watch:
-            done = step_run.profile_step(
-                request, reports, timeout=timeout, asked=recorder.RecordOptions(lines=lines, seconds=seconds),
-                most=launches, steps=steps,
-                redact=asked.redact, redact_source=asked.redact_source, needs=needs, tell=screen.print, watch=watch,
-            )  # fmt: skip
+            done = step_run.profile_step(job, screen.print, watch)
     except EnvironmentProblem as error:
         if not cuda.has_driver():
             raise
         screen.print(f"note: no step was recorded: {error}")
-        _profile_program(request, reports, timeout, asked, needs, False)
+        _profile_program(job, False)
         return
     with step_run.keeping(done.folder):
-        made = publish_step(done, reports, needs)
+        made = publish_step(done, job.reports, job.needs)
     if made.run is not None:
         at.keep(made.run, done.folder)
     shown = answer_of(made.result, page=False)

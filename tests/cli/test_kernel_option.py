@@ -38,7 +38,7 @@ def test_every_command_says_the_same() -> None:
 def test_profile_takes_it_for_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[collect.Request] = []
     monkeypatch.setattr(
-        profile_command, "_profile_program", lambda request, *_: asked.append(request)
+        profile_command, "_profile_program", lambda job, _: asked.append(job.request)
     )
     for words in (
         ["-k", "gemm.*<"],

@@ -46,7 +46,7 @@ def test_what_follows_the_program_is_its_own(name: str, separator: list[str]) ->
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[collect.Request | None, Any]:
     """What `profile` asks of ncu."""
     found: list[collect.Request] = []
-    take = lambda request, *_: found.append(request)  # noqa: E731
+    take = lambda job, *_: found.append(job.request)  # noqa: E731
     monkeypatch.setattr(profile_command, "_profile_program", take)
     monkeypatch.setattr(profile_command, "_profile_step", take)
     done = CliRunner().invoke(cli, ["profile", *words])

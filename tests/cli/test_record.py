@@ -30,7 +30,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
 def recorded_into(folder: Path) -> Session:
     made, cases = session_in(folder), chosen(*RUNGS, sizes="1024")
     runner.time_all(made, cases, Quiet())
-    runner.profile_all(made, cases, Quiet(), part_seconds=None)
+    runner.profile_all(made, cases, Quiet(), runner.NcuOptions(part_seconds=None))
     record._stock(made, cases, Quiet(), 60)  # type: ignore[arg-type]
     made.save()
     record._pack(folder)

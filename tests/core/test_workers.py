@@ -192,6 +192,23 @@ def test_threads_that_python_does_not_know_count() -> None:
         wait.release()
 
 
+def test_unused_forks_end_with_their_crew() -> None:
+    with workers.WorkerPool("test_workers:whoami", 60, str) as made:
+        made.fork(2)
+        pids = [worker.pid for worker in made._all]
+    for pid in pids:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def test_meanwhile_is_called_once() -> None:
+    called: list[int] = []
+    with workers.WorkerPool("test_workers:whoami", 60, str) as made:
+        done = list(made.run([("",)] * 3, 2, lambda: called.append(1)))
+    assert len(done) == 3
+    assert called == [1]
+
+
 def test_what_the_machine_lacks_is_no_fault_of_the_file() -> None:
     done = crew(2, ["full", "memory"], 2)
     for each, says in zip(done, ("No space left on device: /tmp/x", "out of memory"), strict=True):

@@ -144,7 +144,9 @@ def test_ladders_on_another_gpu_are_held() -> None:
     kept = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == "h100"]
     assert fit.of_ladders("h100", calibration.outcomes) == kept, "run tests/heldout/fit.py"
     assert not differs(found, Score(41, 41, 37, 40, 4.1, 29.6)), found
-    text = " ".join((recorded.ROOT / "docs" / "lab" / "calibration.md").read_text(encoding="utf-8").split())
+    text = " ".join(
+        (recorded.ROOT / "docs" / "lab" / "calibration.md").read_text(encoding="utf-8").split()
+    )
     assert (
         "first in 37 of 41 and among the first two in 40, with a median error of 4.1 points and a worst of 29.6"
         in text

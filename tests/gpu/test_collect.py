@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ncu_toolkit.base.core import files
 from ncu_toolkit.base.core.errors import EnvironmentProblem
 from ncu_toolkit.kernel.gpu import collect, failures
-from ncu_toolkit.kernel.gpu.collect import Ncu, Request, argv, classify, find_ncu, run
+from ncu_toolkit.kernel.gpu.collect import Ncu, NcuJob, Request, argv, classify, find_ncu, run
 from ncu_toolkit.kernel.gpu.failures import KnownFailure
 from ncu_toolkit.kernel.report import framing
 
@@ -140,12 +141,12 @@ def test_ncu_has_a_temporary_folder_that_nobody_else_may_read(fake: Fake, tmp_pa
 
 def test_an_ncu_that_cannot_be_started(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="cannot be started"):
-        run([str(tmp_path / "nothing")], tmp_path / "x", tmp_path / "x.log", timeout=1)
+        run(NcuJob(Ncu(str(tmp_path / "nothing"), ""), Request(tmp_path / "x"), 1))
 
 
 def test_success_and_time_out() -> None:
     assert classify('==PROF== Profiling "naive": 0%....100% - 16 passes', 0) == ("", None)
-    _, late = classify("", -9, timed_out=True, timeout=30)
+    _, late = classify("", -9, timed_out=30)
     assert late is not None
     assert "within 30 s" in late.message
     assert "--timeout" in late.remedy
@@ -171,13 +172,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def start(path: Path, folder: Path, timeout: float = 20, **others: object) -> collect.NcuOutcome:
     request = Request(folder / "profile", ("true",), (Path("sections"),))
-    return run(
-        argv(Ncu(str(path), "2025.3.1.0"), request),
-        folder / "profile",
-        folder / "profile.log",
-        timeout=timeout,
-        **others,
-    )  # type: ignore[arg-type]
+    environment: Any = others.pop("environment", {})
+    job = NcuJob(Ncu(str(path), "2025.3.1.0"), request, timeout, environment)
+    return run(job, **others)  # type: ignore[arg-type]
 
 
 def ended(pid_file: Path) -> bool:

@@ -50,9 +50,8 @@ def profile(
     timeout: float = 60,
 ) -> tuple[Session, Quiet]:
     made, reporter = made or session_in(folder), Quiet()
-    runner.profile_all(
-        made, chosen(*rungs, sizes="1024"), reporter, timeout=timeout, part_seconds=seconds
-    )
+    options = runner.NcuOptions(timeout, part_seconds=seconds)
+    runner.profile_all(made, chosen(*rungs, sizes="1024"), reporter, options)
     return made, reporter
 
 
@@ -190,7 +189,8 @@ def test_an_interrupt_keeps_what_is_finished(ncu: Ncu, folder: Path) -> None:
 
     ncu.at("coalesced", "hang")
     made = session_in(folder)
-    runner.profile_all(made, chosen(*RUNGS, sizes="1024"), Interrupting(), part_seconds=ALL)
+    options = runner.NcuOptions(part_seconds=ALL)
+    runner.profile_all(made, chosen(*RUNGS, sizes="1024"), Interrupting(), options)
     assert made.interrupted
     assert states(made) == ["profiled", "profiled", "not run", "not run"]
     assert not list(folder.glob("*-stop"))

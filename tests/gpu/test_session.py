@@ -35,9 +35,7 @@ def test_kernels_and_families() -> None:
         rung.name for rung in find_family("gemm_fp32").rungs
     ), "a rung that is named beside its family is there once"
     assert len(chosen("vectorized", "reduce_shuffle")) == 2
-    everything = select(
-        (), (), True, "64", None, default_sizes=lambda problem: problem.record_sizes
-    )
+    everything = select((), None, "64", None)
     assert {"gemm_fp32", "reduction"} <= {case.family for case in everything}
 
 
@@ -105,9 +103,7 @@ def test_bad_sizes_name_the_entry(text: str, says: str) -> None:
 def test_predecessors_come_along_in_order(
     kernels: tuple[str, ...], families: tuple[str, ...], rungs: list[str]
 ) -> None:
-    found = select(
-        kernels, families, False, "64", None, default_sizes=lambda problem: (), predecessors=True
-    )
+    found = select(kernels, families, "64", None, predecessors=True)
     assert [case.rung for case in found] == rungs
 
 
@@ -115,10 +111,8 @@ def test_overrides_hold_for_the_rung_named_and_not_for_its_predecessor() -> None
     found = select(
         ("vectorized",),
         (),
-        False,
         "64",
         None,
-        default_sizes=lambda problem: (),
         overrides={"BM": 64},
         predecessors=True,
     )
@@ -127,10 +121,8 @@ def test_overrides_hold_for_the_rung_named_and_not_for_its_predecessor() -> None
         select(
             ("naive",),
             (),
-            False,
             "64",
             None,
-            default_sizes=lambda problem: (),
             overrides={"NO_SUCH": 1},
         )
 
@@ -220,11 +212,11 @@ def test_one_more_library_is_timed_beside_the_rungs_and_left_out_where_it_is_wro
 
     monkeypatch.setattr(type(PROBLEM), "library", library)
     made, reporter = session_in(tmp_path), Quiet()
-    runner.time_all(made, chosen("naive", sizes="5"), reporter, against="lt")
+    runner.time_all(made, chosen("naive", sizes="5"), reporter, runner.TimingOptions(against="lt"))
     assert [item.rung for item in made.run.timings] == ["naive", "cublaslt"]
     assert [case.rung for case in made.run.cases] == ["naive"]
     factor[0] = 2.0
-    runner.time_all(made, chosen("naive", sizes="6"), reporter, against="lt")
+    runner.time_all(made, chosen("naive", sizes="6"), reporter, runner.TimingOptions(against="lt"))
     assert [item.rung for item in made.run.timings] == ["naive", "cublaslt", "naive"]
     assert any("cublaslt is not timed at 6" in line for line in reporter.lines)
 

@@ -20,7 +20,7 @@ import recorded
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 #: Functions that hang in the phases in which no program runs.
 HANGS = {
-    "choosing": "ncu_toolkit.program.recording.step_run:picks",
+    "choosing": "ncu_toolkit.program.recording.step_run:choose",
     "reading": "ncu_toolkit.program.pages.step_page:analyze",
     "pages": "ncu_toolkit.program.pages.step_page:write_program_page",
 }

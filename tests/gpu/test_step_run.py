@@ -27,8 +27,7 @@ from ncu_toolkit.kernel.gpu import collect, cuda
 from ncu_toolkit.kernel.report import slim
 from ncu_toolkit.program.model import Step, Trace
 from ncu_toolkit.program.recording import program_run, recorder, step_run
-from ncu_toolkit.program.recording.step_run import picks, seconds_for, selection
-from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.recording.step_run import Limits, choose, seconds_for, selection
 from ncu_toolkit.program.traces.step import find_step
 
 
@@ -63,7 +62,7 @@ def ncu_profiles(
 
 
 def test_each_chosen_kernel_is_profiled_once(step: Step) -> None:
-    chosen = picks(step, account_of(step))
+    chosen = choose(step, Limits())
     assert 3 <= len(chosen) <= 24
     symbols = {shape.kernel: (f"_Z{at}",) for at, shape in enumerate(step.trace.shapes)}
     found = selection(step, chosen, symbols)
@@ -75,7 +74,7 @@ def test_each_chosen_kernel_is_profiled_once(step: Step) -> None:
 
 
 def test_the_program_ends_after_the_step_with_the_last_launch(step: Step) -> None:
-    found = selection(step, picks(step, account_of(step)), {})
+    found = selection(step, choose(step, Limits()), {})
     last = ncu_profiles(step.trace, found.words, {})[found.expected - 1]
     assert step.trace.ops[last].start < step.windows[1].end
 
@@ -85,13 +84,13 @@ def test_processes_are_counted_apart(step: Step) -> None:
     both = [*trace.ops, *(msgspec.structs.replace(op, process=1, call=-1) for op in trace.ops)]
     two = msgspec.structs.replace(trace, ops=tuple(sorted(both, key=lambda op: op.start)))
     other = msgspec.structs.replace(step, trace=two, process=0, device=0)
-    chosen = picks(step, account_of(step))
+    chosen = choose(step, Limits())
     one = selection(step, chosen, {})
     assert selection(other, chosen, {}).words == one.words
 
 
 def test_names_too_long_for_a_command_line_are_left_out(step: Step) -> None:
-    chosen = picks(step, account_of(step))
+    chosen = choose(step, Limits())
     symbols = {
         shape.kernel: ("_Z" + "y" * 60_000 + str(at),) for at, shape in enumerate(step.trace.shapes)
     }
@@ -175,13 +174,12 @@ def test_launches_follow_from_the_programs_own_time(step: Step) -> None:
         recorded = alone / 0.85 + 1
         whole = recorded + 1.1 * alone + 3 + seconds_for(recorded) + 10
         assert 1.5 < seconds_for(recorded) < whole <= 3 * alone + 30
-    account = account_of(step)
-    chosen = [picks(step, account, 24, seconds) for seconds in (0.1, 5, 15, 1000)]
+    chosen = [choose(step, Limits(24, seconds)) for seconds in (0.1, 5, 15, 1000)]
     launches = [selection(step, each, {}).expected for each in chosen]
     assert launches == sorted(launches)
     assert len(chosen[0]) == len(set(chosen[0])) >= 1
     assert launches[2] <= 10 < launches[3]
-    assert set(chosen[1]) < set(chosen[3]) == set(picks(step, account, 24))
+    assert set(chosen[1]) < set(chosen[3]) == set(choose(step, Limits(24)))
 
 
 def test_long_kernels_cost_more() -> None:
@@ -191,9 +189,8 @@ def test_long_kernels_cost_more() -> None:
         machine.launch("short", 1.9e6, 64, line="long.py:4")
         machine.sync()
     step = find_step(machine.trace())
-    account = account_of(step)
-    assert len(picks(step, account, 24)) == 2
-    assert len(picks(step, account, 24, 40)) == 1  # 16 passes of 2 s
+    assert len(choose(step, Limits(24))) == 2
+    assert len(choose(step, Limits(24, 40))) == 1  # 16 passes of 2 s
 
 
 def test_progress_is_shown_on_a_terminal_only(
@@ -240,7 +237,7 @@ def test_choosing_launches_looks_for_no_step(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(profile, "_profile_program", lambda request, *_: asked.append(request))
+    monkeypatch.setattr(profile, "_profile_program", lambda job, _: asked.append(job.request))
     for words in (
         ["--launch-count", "3"],
         ["--launch-skip", "2"],
@@ -466,7 +463,7 @@ def test_a_kernel_of_many_grids_alone_is_not_profiled_for_each(
             machine.launch("fold", 20.0, grid, line="fold.py:3")
         machine.sync()
     step = find_step(machine.trace())
-    chosen = picks(step, account_of(step), 3)
+    chosen = choose(step, Limits(3))
     assert chosen
     assert selection(step, chosen, {}).expected > 3
     played.trace = step.trace

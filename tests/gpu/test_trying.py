@@ -410,6 +410,7 @@ def test_switches_that_are_of_no_use(
     trial, trace = try_program(one.job, names, tmp_path / "reports", runs=2, runner=one)
     came = {each.switches[0]: each for each in trial.tried}
     assert came["tf32"].results == "differ"
+    assert "It may change this: " in came["tf32"].compared
     assert not came["tf32"].good
     assert came["cudnn-benchmark"].outcome == "broke"
     assert "no such algorithm" in came["cudnn-benchmark"].said

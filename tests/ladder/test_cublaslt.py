@@ -93,7 +93,7 @@ def test_matrices_are_told_as_a_library_counts_them_and_the_fastest_algorithm_ru
     """C^T = B^T A^T, by columns; B that is held transposed, with longer rows, is turned."""
     cp = cupy_of(library)
     a, b, c = (Operand(cp.zeros(shape), FLOAT32) for shape in ((2, 5), (5, 3), (2, 3)))
-    run = fastest(cp, 2, 3, 5, a, b, c)
+    run = fastest(cp, (2, 3, 5), a, b, c)
     layouts = [each[2:] for each in library.of("cublasLtMatrixLayoutCreate")]
     assert layouts == [[3, 5, 3], [5, 2, 5], [3, 2, 3]]
     preferred = [each[1:3] for each in library.of("cublasLtMatmulPreferenceSetAttribute")]
@@ -104,7 +104,7 @@ def test_matrices_are_told_as_a_library_counts_them_and_the_fastest_algorithm_ru
 
     library.calls.clear()
     held = Operand(cp.zeros((3, 8)), FLOAT32, transposed=True)
-    fastest(cp, 2, 3, 5, a, held, c)
+    fastest(cp, (2, 3, 5), a, held, c)
     layouts = [each[2:] for each in library.of("cublasLtMatrixLayoutCreate")]
     assert layouts[0] == [5, 3, 8]
     turned = [each[1:3] for each in library.of("cublasLtMatmulDescSetAttribute")]
@@ -116,7 +116,7 @@ def test_no_algorithm_and_a_failed_call_are_told(library: Library) -> None:
     operands = [Operand(cp.zeros((4, 4)), FLOAT32) for _ in range(3)]
     library.times = []
     with pytest.raises(EnvironmentProblem, match="no algorithm for 4x4x4"):
-        fastest(cp, 4, 4, 4, *operands)
+        fastest(cp, (4, 4, 4), *operands)
     library.times, library.status = [1.0], 13
     with pytest.raises(KernelProblem, match="failed with status 13 at 4x4x4"):
-        fastest(cp, 4, 4, 4, *operands)()
+        fastest(cp, (4, 4, 4), *operands)()

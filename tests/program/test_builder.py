@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ncu_toolkit.program.traces.builder import (
+    GpuWork,
+    LaunchShape,
     TraceBuilder,
     call_kind,
     call_name,
@@ -86,7 +88,7 @@ def test_an_empty_trace_lacks_everything() -> None:
 def test_times_count_from_the_first_event() -> None:
     builder = TraceBuilder()
     builder.call(1_000_000, 1_000_010, "cudaMemset", key=1)
-    builder.op(1_000_020, 1_000_030, "set", key=1)
+    builder.op(GpuWork(1_000_020, 1_000_030, "set", key=1))
     builder.mark(999_990, 1_000_040, "range", "all")
     trace = builder.trace("a test")
     assert (trace.marks[0].start, trace.calls[0].start, trace.ops[0].start) == (0, 10, 30)
@@ -96,7 +98,7 @@ def test_clocks_that_disagree_are_told() -> None:
     builder = TraceBuilder()
     for number in range(4):
         builder.call(100_000 * number + 50_000, 100_000 * number + 52_000, "cudaMemset", key=number)
-        builder.op(100_000 * number, 100_000 * number + 9_000, "set", key=number)
+        builder.op(GpuWork(100_000 * number, 100_000 * number + 9_000, "set", key=number))
     trace = builder.trace("a test")
     assert "host calls" in trace.lacks
     assert len(trace.calls) == 4
@@ -110,7 +112,7 @@ def test_calls_and_ranges_of_impossible_times_are_counted() -> None:
     builder.call(5, 1, "cudaMemset")
     builder.call(None, 1, "cudaMemset")
     builder.mark(5, 1, "range", "r")
-    builder.op(0, 1, "set")
+    builder.op(GpuWork(0, 1, "set"))
     assert builder.trace("a test").notes == (
         "2 calls have impossible times and are left out.",
         "1 range has impossible times and is left out.",
@@ -121,8 +123,8 @@ def test_of_many_calls_with_one_number_the_last_before_the_work_counts() -> None
     builder = TraceBuilder()
     for number in range(4):
         builder.call(100 * number, 100 * number + 9, "cudaMemset", key=7)
-        builder.op(100 * number + 20, 100 * number + 30, "set", key=7)
-    builder.op(-50, -40, "set", key=7)
+        builder.op(GpuWork(100 * number + 20, 100 * number + 30, "set", key=7))
+    builder.op(GpuWork(-50, -40, "set", key=7))
     assert [op.call for op in builder.trace("a test").ops] == [-1, 0, 1, 2, 3]
 
 
@@ -130,5 +132,7 @@ def test_steps_marked_in_python_are_steps() -> None:
     builder = TraceBuilder()
     for at, name in enumerate(("ncu_toolkit.step", "ncu_toolkit.steps", "step")):
         builder.mark(at, at + 1, "range", name)
-    builder.op(0, 1, "kernel", builder.shape("f", (1, 1, 1), (1, 1, 1), 0, 0, 0))
+    builder.op(
+        GpuWork(0, 1, "kernel", builder.shape(LaunchShape("f", (1, 1, 1), (1, 1, 1), 0, 0, 0)))
+    )
     assert [mark.kind for mark in builder.trace("a test").marks] == ["step", "range", "range"]

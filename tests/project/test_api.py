@@ -301,7 +301,7 @@ def profiled(
         command=tuple(command), **{"launch_count": program_run.DEFAULT_LAUNCHES, **launches}
     )
     return program_run.profile(
-        request, reports, timeout=timeout, redact=redact, redact_source=redact_source
+        program_run.ProgramJob(request, reports, timeout, redact, redact_source)
     )
 
 
@@ -543,7 +543,7 @@ def test_a_disk_that_is_full(
         store.new_run_folder(tmp_path / "reports", "x")
     monkeypatch.setattr(collect.Path, "open", _full)
     with pytest.raises(EnvironmentProblem, match="cannot be written: No space left on device"):
-        collect.run(["true"], tmp_path / "x", tmp_path / "x.log", timeout=1)
+        collect.run(collect.NcuJob(collect.Ncu("true", ""), collect.Request(tmp_path / "x"), 1))
 
 
 def _full(*arguments: object, **named: object) -> None:

@@ -126,8 +126,8 @@ def test_a_launch_is_profiled_by_the_name_by_which_it_is_timed(
 ) -> None:
     ran: list[list[str]] = []
 
-    def run(words: list[str], *_: object, **__: object) -> SimpleNamespace:
-        ran.append(words)
+    def run(job: running.collect.NcuJob) -> SimpleNamespace:
+        ran.append(running.collect.argv(job.ncu, job.request))
         return SimpleNamespace(problem=KernelProblem("enough"), report=None)
 
     ncu = SimpleNamespace(path="ncu")
@@ -136,7 +136,7 @@ def test_a_launch_is_profiled_by_the_name_by_which_it_is_timed(
     monkeypatch.setattr(running, "_said", lambda _, words, __: ran.append(words) or TABLE)
     pair = program("named", "true")
     with pytest.raises(KernelProblem, match="enough"):
-        running.profile(pair, "before", tmp_path / "to", tmp_path / "log")
+        running.profile(pair, "before", tmp_path / "to")
     running._profiler_rounds(pair, tmp_path)
     for words in ran:
         assert words[words.index("--kernel-name") + 1] == "regex:k"

@@ -165,7 +165,7 @@ def test_a_kernel_is_one_file(copy: Path) -> None:
         (launch,) = rung.launch_geometry({"M": 100, "N": 40, "K": 7}, {}, 132)
         assert launch.grid == (2, 4, 1), launch
         assert "`recipe_kernel`" in generate.rung_tables()
-        cases = selection.select(["recipe_kernel"], [], False, "64", None, default_sizes=lambda problem: problem.record_sizes, predecessors=True)
+        cases = selection.select(["recipe_kernel"], [], "64", None, predecessors=True)
         assert [case.rung for case in cases] == ["naive", "recipe_kernel"]
         """,
     )
@@ -399,7 +399,7 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
         from ncu_toolkit.kernel.ladder.problems import compare, families, problem_for
         assert "scale" in families() and "scale" in ladder.load_families()
         assert not references.check_ladders()
-        cases = selection.select([], ["scale"], False, None, None, default_sizes=lambda problem: problem.record_sizes)
+        cases = selection.select([], ["scale"], lambda problem: problem.record_sizes, None)
         assert {case.size for case in cases} == {"1024"}
         problem = problem_for("scale")
         case = problem.case("7", xp=numpy)

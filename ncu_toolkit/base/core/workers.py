@@ -142,7 +142,6 @@ def run(
     timeout: float,
     label: Callable[[int], str],
     forks: bool = False,
-    meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[Done]:
     """Call `function` ("module:name") with each task's arguments in up to `jobs` processes; results
     come as they are ready.
@@ -151,12 +150,11 @@ def run(
         timeout: seconds for one task, after which its process is killed.
         label: names a task in the error of a dead worker.
         forks: workers may be forks of this process.
-        meanwhile: called once in this process while the workers run.
     """
     with WorkerPool(function, timeout, label) as workers:
         if forks:
             workers.fork(min(jobs, len(tasks)))
-        yield from workers.run(tasks, jobs, meanwhile)
+        yield from workers.run(tasks, jobs)
 
 
 class WorkerPool:

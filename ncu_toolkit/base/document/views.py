@@ -477,7 +477,6 @@ def answer(
     notes: Sequence[str] = (),
     top: int = TOP,
     cards: int = CARDS,
-    next_command: str = "",
     whole: Whole | None = None,
     flags: bool = True,
 ) -> Answer:
@@ -514,7 +513,6 @@ def answer(
         tuple(kind.card for kind in kinds[:shown]),
         tuple(_ran(kind, total) for kind in kinds[:shown]) if len(kinds) > 1 else (),
         notes=tuple(notes),
-        next=next_command,
     )
 
 

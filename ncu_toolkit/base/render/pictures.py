@@ -2,7 +2,8 @@
 style sheet."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -20,107 +21,106 @@ _APART: Final = 44.0
 _NAMES: Final = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 
 
+@dataclass(frozen=True)
+class _Plane:
+    """Logarithmic axes: their ends as powers of ten, and where a value lies in pixels."""
+
+    low: float
+    high: float
+    bottom: float
+    top: float
+
+    def across(self, x: float) -> float:
+        part = (math.log10(x) - self.low) / (self.high - self.low)
+        return _LEFT + part * (_WIDE - _LEFT - _RIGHT)
+
+    def down(self, y: float) -> float:
+        part = (math.log10(y) - self.bottom) / (self.top - self.bottom)
+        return _HIGH - _BOTTOM - part * (_HIGH - _TOP - _BOTTOM)
+
+
 def roofline(*pictures: RoofPicture) -> Markup:
     """Launches under their roofs on logarithmic axes: the last one's roofs, and the points of all,
     hollow where there is a later launch."""
     first = pictures[-1]
-    points = [(each, reach) for each in pictures for reach in each.points]
     slopes = {
         reach.level: first.rate / (reach.intensity or 1.0) / reach.busy for reach in first.points
     }
     tops = [first.rate / reach.busy for reach in first.reaches if reach.level == "work"]
     peak = max(tops, default=max(first.rate / reach.busy for reach in first.points))
-    xs = [reach.intensity or 1.0 for _, reach in points] + [
-        peak / slope for slope in slopes.values()
+    xs = [reach.intensity or 1.0 for each in pictures for reach in each.points]
+    xs += [peak / slope for slope in slopes.values()]
+    rates = [each.rate for each in pictures]
+    plane = _Plane(
+        math.log10(min(xs)) - 0.5, math.log10(max(xs)) + 0.5,
+        math.log10(min(rates)) - 0.95, math.log10(max(peak, *rates)) + 0.15,
+    )  # fmt: skip
+    ridge = min((peak / slope for slope in slopes.values()), default=10**plane.low)
+    parts = [
+        *_axes(first.work, plane),
+        *_slopes(pictures, slopes, peak, plane),
+        *_tops(first, ridge, peak, plane),
+        *_points(pictures, plane),
     ]
-    low, high = math.log10(min(xs)) - 0.5, math.log10(max(xs)) + 0.5
-    least = min(each.rate for each in pictures)
-    bottom, top = (
-        math.log10(least) - 0.95,
-        math.log10(max(peak, *(each.rate for each in pictures))) + 0.15,
-    )
-
-    def across(x: float) -> float:
-        return _LEFT + (math.log10(x) - low) / (high - low) * (_WIDE - _LEFT - _RIGHT)
-
-    def down(y: float) -> float:
-        return (
-            _HIGH - _BOTTOM - (math.log10(y) - bottom) / (top - bottom) * (_HIGH - _TOP - _BOTTOM)
-        )
-
-    parts = [*_axes(first.work, low, high, bottom, top, across, down)]
-    tilt = math.degrees(math.atan2(down(1.0) - down(10.0), across(10.0) - across(1.0)))
-    taken_by = [(across(reach.intensity or 1.0), down(each.rate) + 14) for each, reach in points]
-    for at, (level, slope) in enumerate(slopes.items()):
-        start = max(10**low, 10**bottom / slope)
-        end = min(10**high, peak / slope)
-        limit = next(reach.limit for reach in first.points if reach.level == level)
-        parts.append(
-            _line(
-                f"roof {level}{' limit' if limit else ''}",
-                across(start),
-                down(start * slope),
-                across(end),
-                down(end * slope),
-            )
-        )
-        # names stand where no label of a point and no other name is, outside of the outermost roofs
-        away = 14 if slope == min(slopes.values()) and len(slopes) > 1 else -5
-        places = [
-            (
-                across(start) + part * (across(end) - across(start)),
-                down(start * slope) + part * (down(end * slope) - down(start * slope)) + away,
-            )
-            for part in (0.22, 0.5, 0.78, 0.36, 0.64, 0.1, 0.9)[at % 3 :]
-        ]
-        x, y = max(places, key=lambda place: min(_APART, *(math.dist(place, o) for o in taken_by)))
-        taken_by.append((x, y))
-        parts.append(
-            f'<text class="name {level}"'
-            f' x="{x:.0f}" y="{y:.0f}" text-anchor="middle" transform="rotate({-tilt:.0f} {x:.0f} {y:.0f})">{_NAMES[level]}</text>'
-        )
-    ridge = min((peak / slope for slope in slopes.values()), default=10**low)
-    works = sorted(
-        (reach for reach in first.reaches if reach.level == "work"), key=lambda reach: reach.busy
-    )
-    taken: list[float] = []
-    for reach in works:
-        y = down(first.rate / reach.busy)
-        parts.append(
-            _line(
-                f"roof work{' limit' if reach.limit else ''}",
-                across(max(10**low, ridge)) if first.rate / reach.busy == peak else across(10**low),
-                y,
-                across(10**high),
-                y,
-            )
-        )
-        baseline = y - 4 if all(abs(y - 4 - other) >= _LINE for other in taken) else y + 12
-        taken.append(baseline)
-        parts.append(
-            f'<text class="name" x="{_WIDE - _RIGHT}" y="{baseline:.0f}" text-anchor="end">{escape(reach.unit)} {whole_percent(reach.busy)}</text>'
-        )
-    parts += _points(pictures, across, down)
     spoken = "; ".join(_words(each, reach) for each in pictures for reach in each.reaches)
     return Markup(
         '<svg class="roofline" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
     ).format(_WIDE, _HIGH, _WIDE, _HIGH, spoken, Markup("".join(parts)))
 
 
-def _points(
-    pictures: Sequence[RoofPicture],
-    across: Callable[[float], float],
-    down: Callable[[float], float],
-) -> list[str]:
+def _slopes(
+    pictures: Sequence[RoofPicture], slopes: Mapping[str, float], peak: float, plane: _Plane
+) -> Iterator[str]:
+    """The memory roofs with their names, which stand where no label of a point and no other name is,
+    outside of the outermost roofs."""
+    across, down = plane.across, plane.down
+    tilt = math.degrees(math.atan2(down(1.0) - down(10.0), across(10.0) - across(1.0)))
+    taken_by = [
+        (across(reach.intensity or 1.0), down(each.rate) + 14) for each in pictures for reach in each.points
+    ]  # fmt: skip
+    for at, (level, slope) in enumerate(slopes.items()):
+        start = max(10**plane.low, 10**plane.bottom / slope)
+        end = min(10**plane.high, peak / slope)
+        limit = next(reach.limit for reach in pictures[-1].points if reach.level == level)
+        x, to_x, y, to_y = across(start), across(end), down(start * slope), down(end * slope)
+        yield _line(f"roof {level}{' limit' if limit else ''}", x, y, to_x, to_y)
+        away = 14 if slope == min(slopes.values()) and len(slopes) > 1 else -5
+        places = [
+            (x + part * (to_x - x), y + part * (to_y - y) + away)
+            for part in (0.22, 0.5, 0.78, 0.36, 0.64, 0.1, 0.9)[at % 3 :]
+        ]
+        x, y = max(places, key=lambda place: min(_APART, *(math.dist(place, o) for o in taken_by)))
+        taken_by.append((x, y))
+        yield (
+            f'<text class="name {level}"'
+            f' x="{x:.0f}" y="{y:.0f}" text-anchor="middle" transform="rotate({-tilt:.0f} {x:.0f} {y:.0f})">{_NAMES[level]}</text>'
+        )
+
+
+def _tops(first: RoofPicture, ridge: float, peak: float, plane: _Plane) -> Iterator[str]:
+    """The roofs of the arithmetic units with their names; the highest begins at the ridge."""
+    works = [reach for reach in first.reaches if reach.level == "work"]
+    taken: list[float] = []
+    low = 10**plane.low
+    for reach in sorted(works, key=lambda reach: reach.busy):
+        y = plane.down(first.rate / reach.busy)
+        start = max(low, ridge) if first.rate / reach.busy == peak else low
+        name = f"roof work{' limit' if reach.limit else ''}"
+        yield _line(name, plane.across(start), y, plane.across(10**plane.high), y)
+        baseline = y - 4 if all(abs(y - 4 - other) >= _LINE for other in taken) else y + 12
+        taken.append(baseline)
+        yield f'<text class="name" x="{_WIDE - _RIGHT}" y="{baseline:.0f}" text-anchor="end">{escape(reach.unit)} {whole_percent(reach.busy)}</text>'
+
+
+def _points(pictures: Sequence[RoofPicture], plane: _Plane) -> Iterator[str]:
     """The points with the way that each has to its roof; labels below them, in as many lines as keep
     them apart."""
-    parts = []
     for at, picture in enumerate(pictures):
-        y = down(picture.rate)
+        y = plane.down(picture.rate)
         ends: list[float] = []
         old = at < len(pictures) - 1
         for reach in sorted(picture.points, key=lambda reach: reach.intensity or 0.0):
-            x = across(reach.intensity or 1.0)
+            x = plane.across(reach.intensity or 1.0)
             label = f"{_NAMES[reach.level]} {whole_percent(reach.busy)}".replace(" %", "\u202f%")
             half = len(label) * _LETTER / 2
             middle = min(max(x, _LEFT + half), _WIDE - _RIGHT - half)
@@ -131,12 +131,11 @@ def _points(
                 if old
                 else f'<text x="{middle:.0f}" y="{y + 18 + _LINE * row:.0f}" text-anchor="middle">{label}</text>'
             )
-            parts.append(
+            yield (
                 f'<g class="{reach.level}{" old" if old else ""}" title="{escape(_words(picture, reach))}">'
-                + _line("gap", x, y, x, max(_TOP, down(picture.rate / reach.busy)))
+                + _line("gap", x, y, x, max(_TOP, plane.down(picture.rate / reach.busy)))
                 + f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"/>{mark}</g>'
             )
-    return parts
 
 
 def _words(picture: RoofPicture, reach: Reach) -> str:
@@ -153,24 +152,16 @@ def _line(cls: str, x: float, y: float, to_x: float, to_y: float) -> str:
     return f'<path class="{cls}" d="M{x:.4g} {y:.4g}L{to_x:.4g} {to_y:.4g}"/>'
 
 
-def _axes(
-    work: str,
-    low: float,
-    high: float,
-    bottom: float,
-    top: float,
-    across: Callable[[float], float],
-    down: Callable[[float], float],
-) -> Iterator[str]:
+def _axes(work: str, plane: _Plane) -> Iterator[str]:
     """Grid lines at powers of ten, with their labels."""
-    every, grid = max(1, round((high - low) / 5)), ""
-    for power in range(math.ceil(low), math.floor(high) + 1):
-        x = across(10.0**power)
+    every, grid = max(1, round((plane.high - plane.low) / 5)), ""
+    for power in range(math.ceil(plane.low), math.floor(plane.high) + 1):
+        x = plane.across(10.0**power)
         grid += f"M{x:.4g} {_TOP}V{_HIGH - _BOTTOM}"
         if power % every == 0:
             yield f'<text x="{x:.0f}" y="{_HIGH - _BOTTOM + 14}" text-anchor="middle">{units.power_of_ten(power)}</text>'
-    for power in range(math.ceil(bottom), math.floor(top) + 1):
-        y = down(10.0**power)
+    for power in range(math.ceil(plane.bottom), math.floor(plane.top) + 1):
+        y = plane.down(10.0**power)
         grid += f"M{_LEFT} {y:.4g}H{_WIDE - _RIGHT}"
         if power >= 0:
             yield f'<text x="{_LEFT - 4}" y="{y + 4:.0f}" text-anchor="end">{units.power_of_ten(power)}</text>'

@@ -243,6 +243,16 @@ class _Flight:
     attempt: int = 0
 
 
+def _taken(ended: queue.Queue[Any]) -> list[Any]:
+    """What has ended; none where nothing has for _LOOK_EVERY."""
+    taken = []
+    with contextlib.suppress(queue.Empty):
+        taken.append(ended.get(timeout=_LOOK_EVERY))
+        while True:
+            taken.append(ended.get_nowait())
+    return taken
+
+
 class Dask(Executor):
     """The workers of a Dask cluster. Tasks that measure take the resource GPU, one a worker, on
     GPUs whose probe was timed; compilations run on any worker. A board is a worker's GPU.
@@ -337,8 +347,7 @@ class Dask(Executor):
     def _tasks(
         self, function: Callable[..., Any], tasks: Tasks, reporter: Reporter | None, *, gpu: bool, at_once: int | None = None
     ) -> Iterator[Done]:  # fmt: skip
-        """The loop of the client: keep as many tasks under way as there is room for, and give each
-        result away as it comes."""
+        """Keep as many tasks under way as there is room for, and yield each result as it comes."""
         name = f"{function.__module__}:{function.__qualname__}"
         ended: queue.Queue[Any] = queue.Queue()
         flights: dict[Any, _Flight] = {}
@@ -356,18 +365,12 @@ class Dask(Executor):
 
         try:
             while True:
-                # Which task broke a context is among the answers that its worker still holds.
-                held = [each for each in flights if each.status == "finished"]
-                if not held or time.monotonic() - self._left > _LOOK_EVERY:
-                    self._restart_broken()
-                if not self._broken:
-                    self._look()
+                self._look_after(flights)
                 for future, flight in list(flights.items()):
                     stranded = flight.allowed is not None and not flight.allowed & self._used.keys()
                     if stranded and future.status != "finished":
-                        del flights[future]
                         self._client.cancel([future], force=True)
-                        send(flight)
+                        send(flights.pop(future))
                 room = len(self._used) * _AHEAD if gpu else at_once or self._threads + 2
                 while more and len(flights) < room:
                     try:
@@ -380,40 +383,19 @@ class Dask(Executor):
                         send(_Flight(index, task, None))
                 if not more and not flights:
                     break
-                try:
-                    future = ended.get(timeout=_LOOK_EVERY)
-                except queue.Empty:
-                    continue
-                ready = [future]
-                with contextlib.suppress(queue.Empty):
-                    while True:
-                        ready.append(ended.get_nowait())
-                ready = [each for each in ready if each in flights]  # Others were sent again.
+                # Others were sent again.
+                ready = [each for each in _taken(ended) if each in flights]
                 again: list[_Flight] = []
                 for future, found in zip(ready, self._results(ready), strict=True):
                     flight = flights.pop(future)
-                    if found is None:
-                        self._client.cancel([future], force=True)
-                        flight.attempt += 1
-                        if flight.attempt < _RETRIES:
-                            again.append(flight)
-                            continue
-                        text = f"its worker ended {flight.attempt} times"
-                        found = Reply(error=KernelProblem(text, "See the logs of the workers"))
-                    if found.context_lost:
-                        self._leave(found.worker)
-                        # Of another task's kernel, or else the kernel's or the board's own fault.
-                        innocent = isinstance(found.error, EnvironmentProblem)
-                        flight.attempt += 1
-                        if found.error and flight.attempt < (_RETRIES if innocent else STRIKES):
-                            again.append(flight)
-                            continue
-                    if found.defect:
-                        raise RuntimeError(f"{found.defect} (on a worker)")
-                    for kind, words in found.reported:
+                    final = self._final(flight, future, found)
+                    if final is None:
+                        again.append(flight)
+                        continue
+                    for kind, words in final.reported:
                         getattr(reporter, kind)(*words)
-                    where = self._labels.get(found.worker, found.worker)
-                    yield Done(flight.index, found.value, found.error, where)
+                    where = self._labels.get(final.worker, final.worker)
+                    yield Done(flight.index, final.value, final.error, where)
                 for flight in again:
                     send(flight)
         finally:
@@ -422,6 +404,35 @@ class Dask(Executor):
                     self._client.cancel(list(flights), force=True)
         if raised is not None:
             raise raised
+
+    def _look_after(self, flights: Iterable[Any]) -> None:
+        """Restart broken workers, and see which boards there are."""
+        # Which task broke a context is among the answers that its worker still holds.
+        held = [each for each in flights if each.status == "finished"]
+        if not held or time.monotonic() - self._left > _LOOK_EVERY:
+            self._restart_broken()
+        if not self._broken:
+            self._look()
+
+    def _final(self, flight: _Flight, future: Any, found: Reply | None) -> Reply | None:
+        """The answer to a task; None where it is sent again."""
+        if found is None:
+            self._client.cancel([future], force=True)
+            flight.attempt += 1
+            if flight.attempt < _RETRIES:
+                return None
+            text = f"its worker ended {flight.attempt} times"
+            return Reply(error=KernelProblem(text, "See the logs of the workers"))
+        if found.context_lost:
+            self._leave(found.worker)
+            # Of another task's kernel, or else the kernel's or the board's own fault.
+            innocent = isinstance(found.error, EnvironmentProblem)
+            flight.attempt += 1
+            if found.error and flight.attempt < (_RETRIES if innocent else STRIKES):
+                return None
+        if found.defect:
+            raise RuntimeError(f"{found.defect} (on a worker)")
+        return found
 
     def _submit(
         self, name: str, task: tuple[Any, ...], allowed: Iterable[str] | None, report: bool

@@ -91,9 +91,11 @@ def rows_of_run(
         timed = timings.get(_case(c)) if c and leads else None
         source = next((cases[m].source for m in profile.launch.nvtx if m in cases), "")
         digest = sums[Path(profile.origin.file).name.removesuffix(".xz")]
-        name = c.rung if c and leads else ""
-        found = diagnose(profile)
-        rows.append(_row(profile, found, digest, run, at, name=name, timing=timed, code=source))
+        row = _row(profile, diagnose(profile), digest, run, at, source)
+        row = replace(row, name=c.rung) if c and leads else row
+        rows.append(
+            replace(row, time_us=timed.median_us, spread=finite(timed.spread)) if timed else row
+        )
     sources = {_case(case): case.source for case in run.cases}
     for key, timing in timings.items():
         if key not in main:
@@ -137,15 +139,7 @@ def rows_of_trial(trial: ProgramTrial, folder: Path, at: Here | None = None) -> 
 
 
 def _row(
-    profile: Profile,
-    diagnosis: Diagnosis,
-    report: str,
-    run: Run,
-    at: Here,
-    *,
-    name: str = "",
-    timing: Timing | None = None,
-    code: str = "",
+    profile: Profile, diagnosis: Diagnosis, report: str, run: Run, at: Here, code: str = ""
 ) -> Row:
     launch, context, finding = profile.launch, profile.context, diagnosis.primary
     stalls = profile.stalls
@@ -154,10 +148,9 @@ def _row(
     return Row(
         report=report, launch=profile.origin.key, run=run.id, date=run.created, tool=run.tool_version, gpu=profile.device.name,
         gpu_uuid=at.gpu_uuid, driver=run.environment.get("Driver", ""), git_commit=at.git_commit, git_dirty=at.git_dirty,
-        name=name or launch.kernel or launch.function, kernel=launch.kernel, code=code or _code(profile),
+        name=launch.kernel or launch.function, kernel=launch.kernel, code=code or _code(profile),
         size=context.size if context else "", dtype=context.dtype if context else "",
         grid="x".join(map(str, launch.grid or ())), block="x".join(map(str, launch.block or ())), status=launch.status,
-        time_us=timing.median_us if timing else None, spread=finite(timing.spread) if timing else None,
         profiled_us=finite(profile.duration_us), verdict=finding.bottleneck if launch.single else "",
         title=title(finding.bottleneck) if launch.single else "",
         gain=finite(finding.speedup) if launch.single else None, confidence=finding.confidence if launch.single else "",

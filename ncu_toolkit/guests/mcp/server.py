@@ -22,7 +22,14 @@ from ncu_toolkit import __version__
 from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem, for_user
 from ncu_toolkit.guests.mcp import digest
 from ncu_toolkit.guests.mcp.digest import encoded, plain
-from ncu_toolkit.guests.mcp.tools import SCHEME, Tools, bottleneck_page, error_line, listed
+from ncu_toolkit.guests.mcp.tools import (
+    SCHEME,
+    ModelTool,
+    Tools,
+    bottleneck_page,
+    error_line,
+    listed,
+)
 from ncu_toolkit.kernel.diagnosis.rules.reference import rules
 
 PATH: Final = "/mcp"
@@ -64,55 +71,71 @@ _PROMPTS: Final = {
 
 def build(tools: Tools) -> Server[Any]:
     """The server of these tools."""
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
+    answers = _Answers(tools)
+    return Server(
+        "ncu-toolkit", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=answers.list_tools,
+        on_call_tool=answers.call_tool, on_list_resources=answers.list_resources,
+        on_list_resource_templates=answers.list_templates, on_read_resource=answers.read,
+        on_list_prompts=answers.list_prompts, on_get_prompt=answers.get_prompt,
+    )  # fmt: skip
 
-    async def in_thread(work: Callable[[], Any]) -> Any:
-        return await anyio.to_thread.run_sync(work, limiter=limiter)
 
-    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=described)
+class _Answers:
+    """What the server answers."""
 
-    async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
+    def __init__(self, tools: Tools) -> None:
+        self._tools, self._limiter = tools, anyio.CapacityLimiter(_AT_ONCE)
+        self._described = [_described(tool) for tool in tools.all.values()]
+        self._pages = [
+            types.Resource(uri=f"{_PAGES}/{name}", name=rule.TITLE, mime_type=_MARKDOWN)
+            for name, rule in rules().items()
+        ]
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
+    async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=self._described)
+
+    async def call_tool(self, _: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            data = await in_thread(lambda: encoded(tools.call(asked.name, asked.arguments or {})))
-        except Exception as error:
-            return types.CallToolResult(
-                content=[types.TextContent(text=_line(error))], is_error=True
+            data = await self._in_thread(
+                lambda: encoded(self._tools.call(asked.name, asked.arguments or {}))
             )
-        return types.CallToolResult(
-            content=[types.TextContent(text=data.decode())],
-            structured_content=msgspec.json.decode(data),
-        )
+        except Exception as error:
+            refusal = types.TextContent(text=_line(error))
+            return types.CallToolResult(content=[refusal], is_error=True)
+        text, found = types.TextContent(text=data.decode()), msgspec.json.decode(data)
+        return types.CallToolResult(content=[text], structured_content=found)
 
-    async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
-        found = await in_thread(tools.root.reports)
+    async def list_resources(self, _: Any, __: Any) -> types.ListResourcesResult:
+        found = await self._in_thread(self._tools.root.reports)
         each = partial(types.Resource, mime_type=_JSON)
         reports = [
             each(uri=f"{_REPORTS}/{quote(os.fsencode(name))}", name=plain(name, 200), size=size)
             for name, size in found
         ]
         first = types.Resource(uri=_REPORTS, name="Reports below the root", mime_type=_MARKDOWN)
-        return types.ListResourcesResult(resources=[first, *reports, *pages])
+        return types.ListResourcesResult(resources=[first, *reports, *self._pages])
 
-    async def list_templates(_: Any, __: Any) -> types.ListResourceTemplatesResult:
-        found = [
-            types.ResourceTemplate(uri_template=f"{place}/{{{part}}}", name=name, mime_type=kind)
-            for place, part, name, kind in (
-                (_REPORTS, "+path", "Diagnosis of a report", _JSON),
-                (_PAGES, "id", "Page of a bottleneck", _MARKDOWN),
-            )
-        ]
-        return types.ListResourceTemplatesResult(resource_templates=found)
+    async def list_templates(self, _: Any, __: Any) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate
+        return types.ListResourceTemplatesResult(resource_templates=[
+            template(uri_template=f"{_REPORTS}/{{+path}}", name="Diagnosis of a report", mime_type=_JSON),
+            template(uri_template=f"{_PAGES}/{{id}}", name="Page of a bottleneck", mime_type=_MARKDOWN),
+        ])  # fmt: skip
 
-    async def read(_: Any, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def read(
+        self, _: Any, asked: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         try:
-            text, kind = await in_thread(lambda: _resource(tools, str(asked.uri)))
+            text, kind = await self._in_thread(lambda: _resource(self._tools, str(asked.uri)))
         except Exception as error:
             raise MCPError(code=types.INVALID_PARAMS, message=_line(error)) from None
         content = types.TextResourceContents(uri=asked.uri, text=text, mime_type=kind)
         return types.ReadResourceResult(contents=[content])
 
-    async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
+    async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
         prompts = []
         for name, (label, about, takes, _) in _PROMPTS.items():
             arguments = [
@@ -123,7 +146,9 @@ def build(tools: Tools) -> Server[Any]:
             prompts.append(made)
         return types.ListPromptsResult(prompts=prompts)
 
-    async def get_prompt(_: Any, asked: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def get_prompt(
+        self, _: Any, asked: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
         try:
             text = _prompt(asked.name, asked.arguments or {})
         except ToolkitError as error:
@@ -131,34 +156,14 @@ def build(tools: Tools) -> Server[Any]:
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(description=_PROMPTS[asked.name][1], messages=[message])
 
-    described = []
-    for each in tools.all.values():
-        reads, writes = each.reads_only, not each.reads_only
-        hints = types.ToolAnnotations(
-            read_only_hint=reads, destructive_hint=writes, open_world_hint=writes
-        )
-        takes, gives = digest.schema(each.takes), digest.schema(each.gives)
-        about: dict[str, Any] = {"title": each.title, "description": each.about}
-        made = types.Tool(
-            name=each.name, **about, input_schema=takes, output_schema=gives, annotations=hints
-        )
-        described.append(made)
-    pages = [
-        types.Resource(uri=f"{_PAGES}/{name}", name=rule.TITLE, mime_type=_MARKDOWN)
-        for name, rule in rules().items()
-    ]
-    return Server(
-        "ncu-toolkit",
-        version=__version__,
-        instructions=_INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read,
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
-    )
+
+def _described(tool: ModelTool) -> types.Tool:
+    reads, writes = tool.reads_only, not tool.reads_only
+    hints = types.ToolAnnotations(read_only_hint=reads, destructive_hint=writes, open_world_hint=writes)  # fmt: skip
+    return types.Tool(
+        name=tool.name, title=tool.title, description=tool.about, annotations=hints,
+        input_schema=digest.schema(tool.takes), output_schema=digest.schema(tool.gives),
+    )  # fmt: skip
 
 
 def _line(error: Exception) -> str:
@@ -221,16 +226,11 @@ def listening(port: int) -> socket.socket:
 
 def http_server(server: Server[Any], port: int, token: str) -> uvicorn.Server:
     """What serves clients that send the token: call `run(sockets=[…])`."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            application(server, port, token),
-            log_level="warning",
-            ws="none",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=2,
-        )
-    )
+    config = uvicorn.Config(
+        application(server, port, token), log_level="warning", ws="none", access_log=False, server_header=False,
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    return uvicorn.Server(config)
 
 
 def application(server: Server[Any], port: int, token: str) -> _Asgi:

@@ -354,7 +354,8 @@ class Tools:
         request = collect.Request(
             command=self._program(command), kernel_filter=kernel, launch_count=launch_count
         )
-        made = program_run.profile(request, self.root.path / "reports", timeout=PROFILE_TIMEOUT)
+        job = program_run.ProgramJob(request, self.root.path / "reports", PROFILE_TIMEOUT)
+        made = program_run.profile(job)
         made.raise_failure()
         (report,) = made.run.report_files
         return self.analyze(str(made.folder / report), budget_tokens)

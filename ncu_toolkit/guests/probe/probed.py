@@ -46,16 +46,11 @@ def card(kernel: KernelTrace, trace: KernelTimes, found: Probed, then: str = "")
         named = f" Its code shows {small(title(cause.bottleneck))}: {small(cause.summary)}"
         summary, advice = summary + sentences(named), (sentences(cause.advice),)
     return replace(
-        shown,
-        kernel=kernel_label(kernel.launch.function, kernel.launch.kernel),
-        shape=", ".join(filter(None, [shown.shape, *_fill(kernel, trace)])),
-        summary=summary,
-        where=tuple(places(found.code, cause, {})) if found.code is not None else (),
-        do=advice,
-        expect="" if unknown else shown.expect,
-        missing=_basis(found),
-        next=then,
-    )
+        shown, kernel=kernel_label(kernel.launch.function, kernel.launch.kernel),
+        shape=", ".join(filter(None, [shown.shape, *_fill(kernel, trace)])), summary=summary,
+        where=tuple(places(found.code, cause, {})) if found.code is not None else (), do=advice,
+        expect="" if unknown else shown.expect, missing=_basis(found), next=then,
+    )  # fmt: skip
 
 
 def _cause(found: Probed) -> StaticFinding | None:
@@ -114,9 +109,9 @@ def answer_of(
         len(trace.kernels),
         sum(kernel.total_us for kernel in trace.kernels),
     )
-    shown = answer(kinds, (*trace.notes, *notes), top=top, next_command=then, whole=whole)
+    shown = answer(kinds, (*trace.notes, *notes), top=top, whole=whole)
     tables = [_gaps(trace.gaps)] if _idle(trace) >= _IDLE and trace.gaps else []
-    return replace(shown, points=_points(trace), tables=tuple(tables))
+    return replace(shown, points=_points(trace), tables=tuple(tables), next=then)
 
 
 def _idle(trace: KernelTimes) -> float:

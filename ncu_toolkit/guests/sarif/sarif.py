@@ -80,14 +80,10 @@ def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, A
         figure = gain_text(finding.speedup, finding.interval)
         gain = sentence(f"{figure} faster if only this is fixed")
     return _result(
-        finding.bottleneck,
-        title(finding.bottleneck),
-        "warning" if first and not finding.good else "note",
-        [f"{launch.card.kernel}: {finding.summary}", gain, *finding.advice[:1]],
-        launch.kernel,
-        [(place.file, place.line) for place in finding.locations],
-        launch.card if first else None,
-    )
+        (finding.bottleneck, title(finding.bottleneck)), "warning" if first and not finding.good else "note",
+        [f"{launch.card.kernel}: {finding.summary}", gain, *finding.advice[:1]], launch.kernel,
+        [(place.file, place.line) for place in finding.locations] + (_lines(launch.card) if first else []),
+    )  # fmt: skip
 
 
 def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[str, Any]:
@@ -101,31 +97,27 @@ def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[
     moved = f"Bottleneck: {old} → {new}." if old != new else ""
     gate = f" fails {failure.gate}" if failure else ""
     return _result(
-        REGRESSION,
-        "A kernel is slower, or fails a gate",
-        level,
-        [f"{pair.name}{gate}: {', '.join(said)}.", moved],
-        pair.name,
-        [],
-        pair.new.card,
-        failure.gate if failure else "",
-    )
+        (REGRESSION, "A kernel is slower, or fails a gate"), level, [f"{pair.name}{gate}: {', '.join(said)}.", moved],
+        pair.name, _lines(pair.new.card), failure.gate if failure else "",
+    )  # fmt: skip
+
+
+def _lines(card: Card | None) -> list[tuple[str, int]]:
+    return [(line.path, line.line) for line in card.where] if card else []
 
 
 def _result(
-    rule: str,
-    words: str,
+    about: tuple[str, str],
     level: _Level,
     sentences: Iterable[str],
     kernel: str,
     places: Sequence[tuple[str, int]],
-    card: Card | None,
     which: str = "",
 ) -> dict[str, Any]:
-    """One result at places, then at those of a card; `which` tells apart several of one rule and
+    """One result of a rule and its title, at places; `which` distinguishes several of one rule and
     kernel."""
-    lines = [(line.path, line.line) for line in card.where] if card else []
-    found = list(dict.fromkeys(each for each in (*places, *lines) if each[0] and each[1] > 0))
+    rule, words = about
+    found = list(dict.fromkeys(each for each in places if each[0] and each[1] > 0))
     first, *others = [_physical(*place) for place in found] or [{}]
     logical = [{"fullyQualifiedName": visible(kernel), "kind": "function"}]
     digest = hashlib.sha256(f"{rule} {kernel} {which}".encode()).hexdigest()[:32]

@@ -226,7 +226,7 @@ class _Tuner:
     def on_cluster(self, function: Any, tasks: Iterable[Task]) -> Iterator[Done]:
         """Tasks with what a worker needs to make its bench, until the deadline."""
         search = self.search
-        asked = (f"{search.family}/{search.rung}", search.size, search.dtype, search.source)
+        bench = BenchOf(f"{search.family}/{search.rung}", search.size, search.dtype, search.source)
         self.verified |= {str(trial.parameters) for trial in search.trials if trial.rounds}
 
         def until() -> Iterator[tuple[Any, ...]]:
@@ -235,31 +235,29 @@ class _Tuner:
                     raise _OutOfTime
                 known = str(parameters) in self.verified
                 self.verified.add(str(parameters))  # Its next round begins when this one has ended.
-                yield (*asked, dict(parameters), repeats, limit, known)
+                yield bench, dict(parameters), repeats, limit, known
 
         return self.executor.run(function, until())
 
 
+@dataclass(frozen=True)
+class BenchOf:
+    """What settings are searched for."""
+
+    rung: str
+    size: str
+    dtype: str
+    source: str
+    """Digest of the kernel's source on the client."""
+
+
 def measure_setting(
-    name: str,
-    size: str,
-    dtype: str,
-    source: str,
-    parameters: Parameters,
-    repeats: int,
-    limit_us: float | None,
-    verified: bool,
+    bench_of: BenchOf, parameters: Parameters, repeats: int, limit_us: float | None, verified: bool
 ) -> Round:
-    """Time a setting on this worker's GPU beside the baseline; see `halving.Measure`.
-
-    Args:
-        source: digest of the kernel's source on the client.
-        verified: it gave the right result on a GPU before.
-
-    Raises:
-        EnvironmentProblem: this machine has another source.
-    """
-    bench = _bench_for(name, size, dtype, source)
+    """Time a setting on this worker's GPU beside the baseline; see `halving.Measure`. `verified`: it
+    gave the right result on a GPU before. Raises EnvironmentProblem: this machine has another
+    source."""
+    bench = _bench_for(bench_of)
     if verified:
         bench.trust(parameters)
     return bench.measure(parameters, repeats, limit_us)
@@ -313,11 +311,11 @@ class _Bench:
 
 
 @kept_here
-def _bench_for(name: str, size: str, dtype: str, source: str) -> _Bench:
+def _bench_for(asked: BenchOf) -> _Bench:
     """The workspace of a search, which a worker makes once, from the client's code."""
-    check_source(name, source)
-    rung = find_rung(name)
-    return _Bench(rung, problem_for(rung.family).parse_size(size), dtype, None)
+    check_source(asked.rung, asked.source)
+    rung = find_rung(asked.rung)
+    return _Bench(rung, problem_for(rung.family).parse_size(asked.size), asked.dtype, None)
 
 
 def _check_context() -> None:

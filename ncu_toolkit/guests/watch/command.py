@@ -192,7 +192,8 @@ def _of_program(
             kernel_filter=asked.kernel,
             kernel_function=screen.kernel,
         )
-        made = program_run.profile(request, asked.reports, timeout=asked.timeout)
+        job = program_run.ProgramJob(request, asked.reports, asked.timeout)
+        made = program_run.profile(job)
         made.raise_failure()
         return made.folder
 
@@ -201,8 +202,9 @@ def _of_program(
 
 def _of_rung(asked: Rounds, build: tuple[str, ...]) -> _Plan:
     """The rounds of a rung, at its family's largest recorded size unless --size says another."""
-    from ncu_toolkit.cli.profile import LadderJob, run_ladder, title_of
+    from ncu_toolkit.cli.profile import run_ladder, title_of
     from ncu_toolkit.kernel.build import nvcc
+    from ncu_toolkit.kernel.gpu.runner import LadderJob
     from ncu_toolkit.kernel.ladder.catalogue import find_rung
 
     kernel = asked.kernel

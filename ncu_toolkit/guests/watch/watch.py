@@ -166,6 +166,15 @@ def last_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()][-_LAST_LINES:]
 
 
+def _built(words: Sequence[str], view: View) -> bool:
+    """Whether the build succeeds; what it printed is shown where it does not."""
+    succeeded, lines = build(words)
+    if not succeeded:
+        view.output(lines)
+        view.line(f"the build failed: {shlex.join(words)}")
+    return succeeded
+
+
 def loop(
     watched: Watched,
     changes: Iterable[object],
@@ -196,11 +205,8 @@ def loop(
             if text == built and state(watched) == known:
                 return  # The build wrote its product: nvcc never writes the same bytes twice.
             if text != built:
-                succeeded, lines = build(watched.build)
-                built = text if succeeded else ""
-                if not succeeded:
-                    view.output(lines)
-                    view.line(f"the build failed: {shlex.join(watched.build)}")
+                built = text if _built(watched.build, view) else ""
+                if not built:
                     return
         now = state(watched)
         if now == known:
@@ -221,11 +227,10 @@ def loop(
         try:
             one()
         except ToolkitError as error:
-            if ended():
-                return
-            if error.log is not None and error.log.is_file():
-                view.output(last_lines(error.log.read_text(encoding="utf-8", errors="replace")))
-            view.line(str(error))
+            if not ended():
+                if error.log is not None and error.log.is_file():
+                    view.output(last_lines(error.log.read_text(encoding="utf-8", errors="replace")))
+                view.line(str(error))
 
     guarded()
     while not ended() and next(rounds, None) is not None:

@@ -453,24 +453,19 @@ def analyze(
     if forks := ncu_action.fits_here():  # what both sides need, once
         import ncu_toolkit.kernel.diagnosis.engine
         import ncu_toolkit.kernel.explain.verdict  # noqa: F401
-    reading = workers.run(
-        "ncu_toolkit.kernel.analysis.analyze:read_packed",
-        tasks,
-        jobs=jobs,
-        timeout=timeout,
-        label=lambda index: f"'{files[index]}'",
-        forks=forks,
-        meanwhile=meanwhile,
-    )
-    for done in reading:
-        path = str(files[done.index])
-        ordered[done.index] = (
-            unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
-        )
-        if isinstance(done.error, UsageProblem):
-            raise done.error  # the request, not the file
-        if progress is not None:
-            progress(path)
+    function = "ncu_toolkit.kernel.analysis.analyze:read_packed"
+    with workers.WorkerPool(function, timeout, lambda index: f"'{files[index]}'") as pool:
+        if forks:
+            pool.fork(min(jobs, len(tasks)))
+        for done in pool.run(tasks, jobs, meanwhile):
+            path = str(files[done.index])
+            ordered[done.index] = (
+                unpacked(done.value) if done.error is None else FileResult(path, error=done.error)
+            )
+            if isinstance(done.error, UsageProblem):
+                raise done.error  # the request, not the file
+            if progress is not None:
+                progress(path)
     return Analysis((*(result for result in ordered if result is not None), *results), options)
 
 
@@ -627,17 +622,9 @@ def _wanted(options: Options) -> Callable[[str], bool] | None:
 def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> FileResult:
     """The file without its launches."""
     return FileResult(
-        path,
-        (),
-        report.ncu_version,
-        report.declared_launches,
-        report.read_launches,
-        report.damage,
-        report.missing,
-        report.checksum,
-        left_out=report.left_out,
-        kernels=names,
-    )
+        path, (), report.ncu_version, report.declared_launches, report.read_launches, report.damage, report.missing,
+        report.checksum, left_out=report.left_out, kernels=names,
+    )  # fmt: skip
 
 
 def judge(profile: Profile, path: str, options: Options) -> LaunchResult:

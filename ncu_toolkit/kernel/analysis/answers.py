@@ -6,7 +6,7 @@ import ntpath
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -74,7 +74,8 @@ def of_analysis(
     if len(notes) > most_notes:
         more = f"{len(notes) - most_notes} more like these{'; --format json lists all' if flags else ''}."
         notes = [*notes[:most_notes], more]
-    shown = answer(kinds, notes, top or TOP, cards, next_command(analysis), flags=flags)
+    shown = answer(kinds, notes, top or TOP, cards, flags=flags)
+    shown = replace(shown, next=next_command(analysis))
     if nothing := analysis.unmatched():
         return replace(shown, headline=nothing)
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
@@ -208,13 +209,8 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
         return _of_unchanged(comparison)
     headline = _first_line(comparison)
     kernels, rest = _kernels(comparison, shown)
-    found = Answer(
-        headline=headline,
-        kernels=kernels,
-        rest=rest,
-        notes=tuple(_remarks(comparison, alone=short)),
-        verdict=_verdict(comparison),
-    )
+    notes, verdict = tuple(_remarks(comparison, alone=short)), _verdict(comparison)
+    found = Answer(headline, kernels=kernels, rest=rest, notes=notes, verdict=verdict)
     if shown is None or shown.time is None:
         return found
     before, after = shown.old.representative, shown.new.representative
@@ -246,22 +242,21 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     row = _row(shown)
     of_pair += f", noise {row.noise}" if row.noise.startswith("±") else ""
     label = "Bottleneck" if "→" in row.bottleneck else "Bottleneck as before"
-    unprofiled = (_row(pair) for pair in pairs if pair.time and not pair.profiled)
-    return Answer(
-        headline or of_pair,
-        points=(
-            *([of_pair] if headline else []),
-            f"{label}: {row.bottleneck} ({new.gain}).",
-            *said[:1],  # the line above names the limit that is left
-            *(
-                f"Without the profiler: {x.old} → {x.new} ({x.change.text}, noise {x.noise})."
-                for x in unprofiled
-            ),
-            *changed.points,
-        ),
-        tables=changed.tables,
-        notes=found.notes,
+    points = (
+        *([of_pair] if headline else []),
+        f"{label}: {row.bottleneck} ({new.gain}).",
+        *said[:1],  # the line above names the limit that is left
+        *_unprofiled(pairs),
+        *changed.points,
     )
+    return Answer(headline or of_pair, points=points, tables=changed.tables, notes=found.notes)
+
+
+def _unprofiled(pairs: Sequence[ComparedPair]) -> Iterator[str]:
+    """The times of pairs that were timed alone."""
+    for row in (_row(pair) for pair in pairs if pair.time and not pair.profiled):
+        change = f"{row.change.text}, noise {row.noise}"
+        yield f"Without the profiler: {row.old} → {row.new} ({change})."
 
 
 def _unchanged(comparison: Comparison) -> bool:

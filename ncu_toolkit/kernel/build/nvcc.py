@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -173,7 +174,8 @@ def compile_rung(
         raise UsageProblem(what, "Choose another kernel")
     values = rung.with_parameters(parameters)
     target = target_of(rung, arch)
-    return _compile(rung.path, rung.path.parents[1], rung.label, target, values, dict(macros or {}))
+    source = _Source(rung.path, rung.path.parents[1], rung.label)
+    return _compile(source, target, values, dict(macros or {}))
 
 
 def compile_file(
@@ -185,8 +187,8 @@ def compile_file(
     if not source.is_file():
         hint = "Give a .cu file, a .cubin, or the name of a kernel"
         raise UsageProblem(f"there is no file '{source}'", hint)
-    path, macros = source.resolve(), dict(macros or {})
-    return _compile(path, kernels_root(), source.name, target, {}, macros, timeout)
+    code = _Source(source.resolve(), kernels_root(), source.name)
+    return _compile(code, target, {}, dict(macros or {}), timeout)
 
 
 def preprocessed(
@@ -264,16 +266,18 @@ def _build(request: BuildRequest) -> BuildOutcome:
         return BuildOutcome(r, error=error)
 
 
+class _Source(NamedTuple):
+    """A source file, the folder of its includes, and what messages call it."""
+
+    path: Path
+    root: Path
+    label: str
+
+
 def _compile(
-    source: Path,
-    root: Path,
-    label: str,
-    target: str,
-    parameters: dict[str, int],
-    macros: dict[str, str],
-    timeout: float = TIMEOUT,
-) -> BuiltCubin:
-    nvcc = find_tool("nvcc")
+    code: _Source, target: str, parameters: dict[str, int], macros: dict[str, str], timeout: float = TIMEOUT
+) -> BuiltCubin:  # fmt: skip
+    nvcc, (source, root, label) = find_tool("nvcc"), code
     files = dict(_with_includes(source, root))
     if chosen := os.environ.get(SOURCE_ROOT_VARIABLE):
         source, root = _stage(files, source, root, Path(chosen))

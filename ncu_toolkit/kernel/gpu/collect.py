@@ -12,10 +12,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from ncu_toolkit import PACKAGE
 from ncu_toolkit.base.core import files
@@ -42,8 +42,6 @@ _NCU: Final = ("ncu", "TreeLauncher")
 #: What ncu says of each launch when it is profiled, and when that begins.
 _PASSES: Final = r"- (\d+) pass"
 BEGUN: Final = re.compile(r'==PROF== Profiling "([^"\n]+)"')
-#: Remedy of a time-out.
-_LESS: Final = "allow more time with --timeout, or profile fewer kernels"
 #: Asked a few times a second, with how many launches are finished and ncu's name of the one that is
 #: being profiled (empty between two), whether the program may end.
 Enough = Callable[[int, str], bool]
@@ -220,35 +218,43 @@ class NcuOutcome:
     of the program), or timeout, crashed or signal (ncu), unknown."""
 
 
+@dataclass(frozen=True)
+class NcuJob:
+    """A run of ncu."""
+
+    ncu: Ncu
+    request: Request
+    timeout: float
+    """Seconds."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    keep_open: Sequence[int] = ()
+    """File descriptors that ncu and the program inherit."""
+    less: str = "allow more time with --timeout, or profile fewer kernels"
+    """What to do about a time-out."""
+
+    @property
+    def log(self) -> Path:
+        return self.request.output.with_name(f"{self.request.output.name}.log")
+
+
 def run(
-    words: Sequence[str],
-    output: Path,
-    log: Path,
+    job: NcuJob,
     *,
-    timeout: float,
-    tick: Callable[[], None] | None = None,
+    tick: Callable[[], None] = lambda: None,
     request_stop: Callable[[], None] | None = None,
-    environment: Mapping[str, str] | None = None,
-    keep_open: Sequence[int] = (),
-    less: str = _LESS,
-    enough: Enough | None = None,
+    enough: Enough = lambda finished, begun: False,
 ) -> NcuOutcome:
     """Run ncu in a session of its own and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
     the report is written with what is finished; without it the program gets SIGTERM, and SIGKILL
     if it does not end by that. After GRACE_SECONDS, or at a second Ctrl-C, all are killed.
-    `tick` is called a few times a second, for progress. `keep_open` are file descriptors that ncu
-    and the program inherit. `less` is what to do about a time-out. Where there is `enough`, the
-    program is ended in the same way; that it was is no problem. A collective that does not end is a
-    time-out. ncu and the program have a temporary folder of their own, since ncu's lock file in a
-    shared one belongs to the user who profiled first.
-
-    Raises:
-        EnvironmentProblem: the log cannot be written, or ncu cannot be started.
-    """
-    started = time.monotonic()
-    interrupted = timed_out = done = False
+    `tick` is called a few times a second, for progress. When there is `enough`, the program is
+    ended in the same way, and that is no problem. A collective that does not end is a time-out. ncu
+    and the program have their own temporary folder, since ncu's lock file in a shared one belongs
+    to the user who profiled first. Raises EnvironmentProblem: the log cannot be written, or ncu
+    cannot be started."""
+    started, log, words = time.monotonic(), job.log, argv(job.ncu, job.request)
     remedy = "Free space, or name another folder with --output"
     with refused(f"'{log}' cannot be written", remedy):
         sink = log.open("wb")
@@ -256,60 +262,87 @@ def run(
         sink,
         tempfile.TemporaryDirectory(prefix="ncu-toolkit-", ignore_cleanup_errors=True) as own,
     ):
-        process = _started(words, sink, {**_with_temporary(own), **(environment or {})}, keep_open)
-        profiled = _profiled(log)
-        deadline, hard = started + timeout, math.inf
-        stopping = False
-        at, since = (0, ""), started
+        environment = {**_with_temporary(own), **job.environment}
+        with refused(f"'{words[0]}' cannot be started", "Free memory or processes, or check $NCU"):
+            process = Child(
+                words, environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, pass_fds=tuple(job.keep_open),
+            )  # fmt: skip
         try:
-            while process.poll() is None:
-                try:
-                    if tick is not None:
-                        tick()
-                    time.sleep(_POLL_SECONDS)
-                    before, at, now = at, next(profiled), time.monotonic()
-                    since = now if at != before else since
-                    done = done or (not stopping and enough is not None and enough(*at))
-                    hangs = now - since > _COLLECTIVE_SECONDS and reader.is_collective(at[1])
-                    if (interrupted or done or hangs or now > deadline) and not stopping:
-                        stopping = True
-                        timed_out = not interrupted and not done
-                        timeout = min(timeout, now - started)
-                        deadline = now + GRACE_SECONDS
-                        if request_stop is not None:
-                            request_stop()
-                        else:
-                            hard = now + GRACE
-                            process.send(signal.SIGTERM, spare=_NCU)
-                    elif now > hard:
-                        hard = math.inf
-                        process.send(signal.SIGKILL, spare=_NCU)
-                    elif stopping and now > deadline:
-                        break
-                except KeyboardInterrupt:
-                    if interrupted:
-                        break
-                    interrupted = True
-                    profiled = _profiled(log)  # a generator that was interrupted has ended
+            ended = _wait(process, job, tick, request_stop, enough)
         finally:
             process.end(signal.SIGKILL)
-    if tick is not None:
-        tick()
+    tick()
     # None where it hangs in a driver
     code = -signal.SIGKILL if process.returncode is None else process.returncode
     text = log.read_text(encoding="utf-8", errors="replace")
-    found = written(output)
+    report = written(job.request.output)
     logger.debug("output of ncu and the program:\n%s", text)
-    cause, problem = classify(text, code, timed_out=timed_out, timeout=timeout, log=log, less=less)
-    if done and found:
+    cause, problem = classify(text, code, timed_out=ended.timed_out, log=log, less=job.less)
+    if ended.done and report:
         cause, problem = "", None
-    elif done and cause in ("", "crash"):  # it was ended before any launch
+    elif ended.done and cause in ("", "crash"):  # it was ended before any launch
         cause, problem = "no-kernels", UsageProblem("no kernel was profiled")
     seconds = time.monotonic() - started
     what = f": {problem}" if problem else ""
     logger.info("ncu ended with %s after %.1f s%s", code, seconds, what)
     passes = tuple(int(n) for n in re.findall(_PASSES, text))
-    return NcuOutcome(tuple(words), code, seconds, log, found, problem, interrupted, passes, cause)
+    return NcuOutcome(
+        tuple(words), code, seconds, log, report, problem, ended.interrupted, passes, cause
+    )
+
+
+@dataclass
+class _Ending:
+    """Why ncu was stopped."""
+
+    interrupted: bool = False
+    done: bool = False
+    """There was enough."""
+    timed_out: float | None = None
+    """After this many seconds."""
+
+
+def _wait(
+    process: Child,
+    job: NcuJob,
+    tick: Callable[[], None],
+    request_stop: Callable[[], None] | None,
+    enough: Enough,
+) -> _Ending:
+    """Wait until ncu has ended, or until it must be killed."""
+    started, ended, stopping = time.monotonic(), _Ending(), False
+    deadline, hard = started + job.timeout, math.inf
+    profiled = _profiled(job.log)
+    at, since = (0, ""), started
+    while process.poll() is None:
+        try:
+            tick()
+            time.sleep(_POLL_SECONDS)
+            before, at, now = at, next(profiled), time.monotonic()
+            since = now if at != before else since
+            ended.done = ended.done or (not stopping and enough(*at))
+            asked = ended.interrupted or ended.done
+            hangs = now - since > _COLLECTIVE_SECONDS and reader.is_collective(at[1])
+            if (asked or hangs or now > deadline) and not stopping:
+                stopping = True
+                ended.timed_out = None if asked else min(job.timeout, now - started)
+                deadline = now + GRACE_SECONDS
+                if request_stop is not None:
+                    request_stop()
+                else:
+                    hard = now + GRACE
+                    process.send(signal.SIGTERM, spare=_NCU)
+            elif now > hard:
+                hard = math.inf
+                process.send(signal.SIGKILL, spare=_NCU)
+            elif stopping and now > deadline:
+                break
+        except KeyboardInterrupt:
+            if ended.interrupted:
+                break
+            ended.interrupted = True
+            profiled = _profiled(job.log)  # a generator that was interrupted has ended
+    return ended
 
 
 def _profiled(log: Path) -> Iterator[tuple[int, str]]:
@@ -335,16 +368,6 @@ def _with_temporary(folder: str) -> dict[str, str]:
     return named
 
 
-def _started(
-    words: Sequence[str], sink: BinaryIO, environment: Mapping[str, str], keep_open: Sequence[int]
-) -> Child:
-    remedy = "Free memory or processes, or check $NCU"
-    with refused(f"'{words[0]}' cannot be started", remedy):
-        return Child(
-            words, environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, pass_fds=tuple(keep_open),
-        )  # fmt: skip
-
-
 #: Failures that mean the same to those who go on after them.
 _CAUSES: Final = {
     "segfault": "crash",
@@ -359,15 +382,14 @@ def classify(
     text: str,
     returncode: int,
     *,
-    timed_out: bool = False,
-    timeout: float = 0,
+    timed_out: float | None = None,
     log: Path | None = None,
-    less: str = _LESS,
+    less: str = NcuJob.less,
 ) -> tuple[str, ToolkitError | None]:
     """The kind of problem and its error, from ncu's output and exit code; ("", None) for success.
-    What ncu says comes before its exit code."""
-    if timed_out:
-        begun, message = BEGUN.findall(text), f"ncu did not finish within {timeout:.0f} s"
+    What ncu says comes before its exit code. `timed_out`: after how many seconds it was stopped."""
+    if timed_out is not None:
+        begun, message = BEGUN.findall(text), f"ncu did not finish within {timed_out:.0f} s"
         if begun and reader.is_collective(begun[-1]):
             message, less = f"ncu waited for '{begun[-1]}' in vain", reader.COLLECTIVE
         return "timeout", EnvironmentProblem(message, f"Finished work is kept; {less}")

@@ -143,6 +143,47 @@ class Session:
         store.save(self.folder, self.run)
 
 
+@dataclass(frozen=True)
+class TimingOptions:
+    """How cases are timed."""
+
+    cache: str | None = None
+    """State of the L2, "warm" or "flushed"; by the family's rate where None."""
+    against: str = ""
+    """A family's further library (`Problem.rivals`), timed as one more rung where it has it."""
+    seconds: float | None = None
+    """GPU time spent on one case; timing.SECONDS_PER_RUNG where None."""
+
+
+@dataclass(frozen=True)
+class NcuOptions:
+    """How cases are profiled."""
+
+    timeout: float = DEFAULT_TIMEOUT
+    """Seconds for all parts together."""
+    cache_control: str = "all"
+    set_name: str = SET_NAME
+    part_seconds: float | None = PART_SECONDS
+    """How long a run of ncu begins new cases; None for all in one run."""
+    keep_open: Sequence[int] = ()
+    """File descriptors that ncu inherits here, such as the run's lock."""
+
+
+@dataclass(frozen=True)
+class LadderJob:
+    """A run of a ladder. For `bench` `asked` is None."""
+
+    title: str
+    cases: Cases
+    asked: LadderOptions | None
+    reports: Path
+    tuned: bool = True
+    timeout: float = DEFAULT_TIMEOUT
+    executor: Executor = HERE
+    probed: bool = False
+    timing: TimingOptions = TimingOptions()
+
+
 def start(
     folder: Path, title: str, asked: LadderOptions | None = None, executor: Executor = HERE
 ) -> Session:
@@ -156,25 +197,23 @@ def start(
     return Session(run, folder)
 
 
-def collect_all(
-    session: Session, reporter: Reporter, executor: Executor, timeout: float, lock: int, cache: str | None = None, against: str = ""
-) -> None:  # fmt: skip
+def collect_all(session: Session, job: LadderJob, reporter: Reporter, lock: int) -> None:
     """Build, time and profile what the run lacks; a run of `bench`, whose `asked` is None, is not
     profiled. Errors are in the session's failures. Raises ToolkitError, KeyboardInterrupt: nothing
     was measured."""
     asked, cases = session.run.asked or LadderOptions(), session.run.cases
+    executor = job.executor
     try:
         if any(case.open for case in cases):
             build_all(session, cases, reporter, executor)
         session.save()
         if asked.timing:
-            time_all(session, cases, reporter, cache, executor=executor, against=against)
+            time_all(session, cases, reporter, job.timing, executor)
             measure_ceilings(session, reporter, executor)
             session.save()
         if session.run.asked is not None:
-            profile_all(
-                session, cases, reporter, timeout=timeout, cache_control=asked.cache_control, keep_open=(lock,), executor=executor
-            )  # fmt: skip
+            options = NcuOptions(job.timeout, asked.cache_control, keep_open=(lock,))
+            profile_all(session, cases, reporter, options, executor)
     except KeyboardInterrupt:
         session.interrupted = True
         if not session.measured:
@@ -222,24 +261,13 @@ def time_all(
     session: Session,
     cases: Sequence[RunCase],
     reporter: Reporter,
-    cache: str | None = None,
-    seconds: float | None = None,
+    options: TimingOptions = TimingOptions(),
     executor: Executor = HERE,
-    against: str = "",
 ) -> None:
     """Verify and time every case that is not timed yet, and save after each group of rungs that are
     timed side by side, which is on one GPU. A wrong rung is recorded as failed and never timed; the
-    others go on.
-
-    Args:
-        cache: state of the L2, "warm" or "flushed"; by the family's rate where None.
-        seconds: GPU time spent on one case (timing.SECONDS_PER_RUNG where None).
-        against: a family's further library (`Problem.rivals`), timed as one more rung where it has
-            it.
-
-    Raises:
-        ToolkitError: the first refusal (size, memory), where not a single case could run.
-    """
+    others go on. Raises ToolkitError: the first refusal (size, memory), where not a single case
+    could run."""
     timed = {(each.family, each.rung, each.size, each.dtype) for each in session.run.timings}
     left = [
         case
@@ -247,7 +275,7 @@ def time_all(
         if not case.final and (case.family, case.rung, case.size, case.dtype) not in timed
     ]
     reporter.stage("Verify and time", len(left))
-    tasks = ((group, cache, seconds, against) for group in groups_of(left))
+    tasks = ((group, options) for group in groups_of(left))
     for done in executor.run(time_group, tasks, reporter):
         if done.error is not None:
             raise done.error
@@ -263,14 +291,12 @@ def time_all(
         raise session.refused[0]
 
 
-def time_group(
-    group: Cases, cache: str | None, seconds: float | None, against: str, reporter: Reporter
-) -> Session:
+def time_group(group: Cases, options: TimingOptions, reporter: Reporter) -> Session:
     """A session of its own with cases of one problem and size, verified and timed side by side on
     this process's GPU. Raises ToolkitError: the group cannot be timed here at all."""
     part = Session(Run("", "", ""), Path())
     try:
-        _time_group(part, group, reporter, cache, seconds, against)
+        _time_group(part, group, reporter, options)
     except ToolkitError:
         raise
     except Exception as error:
@@ -288,13 +314,11 @@ def cache_of(problem: Problem, cache: str | None) -> str:
     return cache or ("warm" if problem.rate == "flop" else "flushed")
 
 
-def _time_group(
-    session: Session, group: Cases, reporter: Reporter, cache: str | None, seconds: float | None, against: str
-) -> None:  # fmt: skip
+def _time_group(session: Session, group: Cases, reporter: Reporter, options: TimingOptions) -> None:
     from ncu_toolkit.kernel.gpu import timing
 
     first, problem = group[0], problem_for(group[0].family)
-    mode: Any = cache_of(problem, cache)
+    mode: Any = cache_of(problem, options.cache)
     space = launch.Workspace(rung_of(first), size_of(first), first.dtype)
     ready: list[Any] = []
     records = []
@@ -323,10 +347,10 @@ def _time_group(
     except EnvironmentProblem as error:
         reporter.note(f"the baseline is not timed at {first.size}: {error.message}")
         baseline = None
-    rival = _rival(problem, space, against, reporter)
+    rival = _rival(problem, space, options.against, reporter)
     if rival is not None:
         ready.append(rival)
-    budget = timing.SECONDS_PER_RUNG if seconds is None else seconds
+    budget = timing.SECONDS_PER_RUNG if options.seconds is None else options.seconds
     asked = {case.rung for case in group}
 
     def tick(name: str) -> None:
@@ -397,27 +421,14 @@ def profile_all(
     session: Session,
     cases: Sequence[RunCase],
     reporter: Reporter,
-    *,
-    timeout: float = DEFAULT_TIMEOUT,
-    set_name: str = SET_NAME,
-    cache_control: str = "all",
-    part_seconds: float | None = PART_SECONDS,
-    keep_open: Sequence[int] = (),
+    options: NcuOptions = NcuOptions(),
     executor: Executor = HERE,
 ) -> None:
     """Profile every case that is still open, and save after each part. A case that crashes costs
     itself: the next part goes on after it. On Ctrl-C the current case is finished and kept, on a
-    cluster the parts that have ended.
-
-    Args:
-        timeout: seconds for all parts together.
-        part_seconds: how long a run of ncu begins new cases; None for all in one run.
-        keep_open: file descriptors that ncu inherits, such as the run's lock.
-
-    Raises:
-        ToolkitError: nothing could be profiled; the cause and its remedy.
-    """
-    folder, deadline = session.folder, time.monotonic() + timeout
+    cluster the parts that have ended. Raises ToolkitError: nothing could be profiled; the cause and
+    its remedy."""
+    folder, deadline = session.folder, time.monotonic() + options.timeout
     session.record(*session.current(cases))
     left = _open(session, cases)
     if left:
@@ -428,11 +439,10 @@ def profile_all(
         def tasks(pieces: list[Cases] = pieces, stems: list[str] = stems) -> Iterator[Any]:
             for piece in pieces:
                 stems.append(_free_stem(folder))
-                write_plan(Plan(piece, part_seconds), plan_path(folder, stems[-1]))
+                write_plan(Plan(piece, options.part_seconds), plan_path(folder, stems[-1]))
                 place = executor.place(folder / stems[-1])
-                here = (place, keep_open, reporter.doing) if place else ()
-                seconds = max(1.0, deadline - time.monotonic())
-                yield piece, part_seconds, set_name, cache_control, seconds, *here
+                here = (place, reporter.doing) if place else ()
+                yield piece, options, max(1.0, deadline - time.monotonic()), *here
 
         problem: ToolkitError | None = None
         for done in executor.run(profile_part, tasks()):
@@ -440,16 +450,9 @@ def profile_all(
             if done.error is not None:
                 problem = done.error
                 continue
-            found: PartFiles = done.value
-            for end, content in found.files.items():
-                write_atomic(folder / f"{stem}{end}", content)
-            redacted = session.run.asked is not None and session.run.asked.redact
-            shown = redact_command(found.words) if redacted else " ".join(found.words)
-            session.update(commands=(*session.run.commands, shown))
-            session.add_cost(f"profiling ({set_name})", found.outcome.seconds)
-            session.interrupted |= found.outcome.interrupted
-            _adopt(session, stem, reporter)
-            outcome = _moved(found.outcome, folder / f"{stem}.log")
+            session.add_cost(f"profiling ({options.set_name})", done.value.outcome.seconds)
+            outcome = _keep_part(session, stem, done.value, reporter)
+            timeout = options.timeout
             problem = _settle(session, piece, plan_path(folder, stem), outcome, timeout) or problem
             for case in session.current(piece):
                 if not case.open:
@@ -468,27 +471,38 @@ def profile_all(
             return
 
 
+def _keep_part(
+    session: Session, stem: str, part: PartFiles, reporter: Reporter
+) -> collect.NcuOutcome:
+    """Take a part's files, command and report into the run; how it ended."""
+    for end, content in part.files.items():
+        write_atomic(session.folder / f"{stem}{end}", content)
+    redacted = session.run.asked is not None and session.run.asked.redact
+    words = part.outcome.command
+    shown = redact_command(words) if redacted else " ".join(words)
+    session.update(commands=(*session.run.commands, shown))
+    session.interrupted |= part.outcome.interrupted
+    _adopt(session, stem, reporter)
+    return _moved(part.outcome, session.folder / f"{stem}.log")
+
+
 @dataclass(frozen=True)
 class PartFiles:
-    """A part that was profiled: what ncu was called with, how it ended, and the files it left on
-    another machine, by the end of their names."""
+    """A part that was profiled: how ncu ended, and the files it left on another machine, by the end
+    of their names."""
 
-    words: tuple[str, ...]
     outcome: collect.NcuOutcome
     files: Mapping[str, bytes]
 
 
 def profile_part(
     cases: Cases,
-    seconds: float | None,
-    set_name: str,
-    cache_control: str,
+    options: NcuOptions,
     left: float,
     place: Path | None = None,
-    keep_open: Sequence[int] = (),
     doing: Callable[[str], None] = lambda _: None,
 ) -> PartFiles:
-    """One run of ncu, which begins new cases for `seconds`.
+    """One run of ncu, which begins new cases for `part_seconds`.
 
     Args:
         left: seconds that ncu may take.
@@ -500,7 +514,7 @@ def profile_part(
         EnvironmentProblem: no ncu here, or no section files for the set.
     """
     ncu = collect.find_ncu()
-    folders = collect.section_folders(ncu, set_name)
+    folders = collect.section_folders(ncu, options.set_name)
     paths = [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     cuda.free_memory()
@@ -509,7 +523,7 @@ def profile_part(
         if at is None:
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="ncu-toolkit-part-"))
             at = Path(made) / _STEM
-            write_plan(Plan(cases, seconds), plan_path(at.parent, at.name))
+            write_plan(Plan(cases, options.part_seconds), plan_path(at.parent, at.name))
         path = plan_path(at.parent, at.name)
 
         def tick() -> None:
@@ -519,16 +533,16 @@ def profile_part(
                 doing(cases[steps[-1].case].label)
 
         command = (sys.executable, *TARGET, str(path))
-        request = collect.Request(at, command, folders, set_name, True, cache_control=cache_control)
-        words = collect.argv(ncu, request)
-        outcome = collect.run(
-            words, at, at.with_name(f"{at.name}.log"), timeout=left, tick=tick, request_stop=stop_path(path).touch,
-            environment=environment, keep_open=keep_open,
-        )  # fmt: skip
+        request = collect.Request(
+            at, command, folders, options.set_name, True, cache_control=options.cache_control
+        )
+        keep_open = options.keep_open if place else ()
+        job = collect.NcuJob(ncu, request, left, environment, keep_open)
+        outcome = collect.run(job, tick=tick, request_stop=stop_path(path).touch)
         stop_path(path).unlink(missing_ok=True)
         files = [each for each in at.parent.iterdir() if each.is_file()] if place is None else []
         content = {file.name.removeprefix(_STEM): file.read_bytes() for file in files}
-    return PartFiles(tuple(words), outcome, content)
+    return PartFiles(outcome, content)
 
 
 def _open(session: Session, cases: Sequence[RunCase]) -> Cases:

@@ -42,19 +42,18 @@ def size_of(case: RunCase) -> Size:
 
 def select(
     kernels: Sequence[str],
-    families: Sequence[str],
-    everything: bool,
-    sizes: str | None,
+    families: Sequence[str] | None,
+    sizes: str | Callable[[Problem], Sequence[str]],
     dtype: str | None,
     *,
-    default_sizes: Callable[[Problem], Sequence[str]],
     overrides: Mapping[str, int] | None = None,
     predecessors: bool = False,
 ) -> Cases:
     """Cases from names on the command line: by family, then size, then operation, then rung.
 
     Args:
-        sizes: sizes as on the command line; `default_sizes` of the family where None.
+        families: None for all.
+        sizes: as on the command line, or those of a family.
         overrides: parameters of the only rung chosen of its family. The parameters of all other
             cases are empty until `settled`.
         predecessors: add the rungs that the chosen ones are compared with.
@@ -64,9 +63,7 @@ def select(
             a list with one bad entry names that entry.
     """
     chosen: dict[str, list[Rung]] = {}
-    if everything:
-        families = tuple(load_families())
-    for name in families:
+    for name in load_families() if families is None else families:
         chosen.setdefault(name, []).extend(find_family(name).rungs)
     for name in kernels:
         rung = find_rung(name)
@@ -79,8 +76,8 @@ def select(
     for family, rungs in chosen.items():
         problem = problem_for(family)
         kind, own = problem.dtype(dtype), overrides if len(rungs) == 1 else None
-        usual = tuple(map(problem.parse_size, default_sizes(problem)))
-        for size in parse_sizes(problem, sizes) if sizes else usual:
+        usual = () if isinstance(sizes, str) else map(problem.parse_size, sizes(problem))
+        for size in parse_sizes(problem, sizes) if isinstance(sizes, str) else usual:
             every = _with_predecessors(rungs) if predecessors else rungs
             for rung in itertools.chain(*grouped(every, operation_of).values()):
                 cases.append(case_of(rung, size, kind, own if rung in rungs else None))

@@ -5,7 +5,7 @@ import random
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -129,8 +129,7 @@ def measure_ladder(
     baseline: Runnable | None,
     cache: Cache,
     seconds: float = SECONDS_PER_RUNG,
-    seed: int = 1,
-    tick: Callable[[str], None] | None = None,
+    tick: Callable[[str], None] = lambda name: None,
     with_energy: bool = True,
 ) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
@@ -149,20 +148,16 @@ def measure_ladder(
     """
     watch = Stopwatch(cache)
     verified = {r.rung.name: r.verify() if r.worst is None else r.worst for r in runnables}
-    repeats = {r.rung.name: _repeats(watch, r, seconds) for r in runnables}
-    waiting = set(repeats)
+    runs = [(r, _repeats(watch, r, seconds)) for r in runnables]
+    waiting = set(verified)
 
     def done(name: str) -> None:
-        if tick is not None and name in waiting:
+        if name in waiting:
             waiting.remove(name)
             tick(name)
 
-    def measured(rest: bool) -> _Rounds | None:
-        shuffler = random.Random(seed)
-        return _rounds(watch, runnables, baseline, repeats, shuffler, done, rest=rest)
-
     rested = False
-    while (rounds := measured(rested)) is None:
+    while (rounds := _rounds(watch, runs, baseline, random.Random(1), done, rested)) is None:
         time.sleep(BREATHER)
         rested = True
     used: dict[str, float | None] = {}
@@ -187,31 +182,32 @@ class _Rounds:
 
 
 def _rounds(
-    watch: Stopwatch, runnables: Sequence[Runnable], baseline: Runnable | None, repeats: Mapping[str, int],
-    shuffler: random.Random, done: Callable[[str], None], *, rest: bool,
+    watch: Stopwatch, runs: Sequence[tuple[Runnable, int]], baseline: Runnable | None,
+    shuffler: random.Random, done: Callable[[str], None], rest: bool,
 ) -> _Rounds | None:  # fmt: skip
-    """Run every rung as often as `repeats` has it. With `rest` the GPU rests after each run as
+    """Run every rung as often as the number beside it. With `rest` the GPU rests after each run as
     long as the run took, at most LONGEST_REST; without, returns None when the GPU slows itself
     down."""
-    found = _Rounds({n: [] for n in repeats}, {n: [] for n in repeats}, {n: [] for n in repeats})
-    for round_index in range(max(repeats.values(), default=0)):
-        due = [runnable for runnable in runnables if round_index < repeats[runnable.rung.name]]
+    names = [runnable.rung.name for runnable, _ in runs]
+    found = _Rounds({n: [] for n in names}, {n: [] for n in names}, {n: [] for n in names})
+    for round_index in range(max((repeats for _, repeats in runs), default=0)):
+        due = [run for run in runs if round_index < run[1]]
         shuffler.shuffle(due)
-        for runnable in due:
+        for runnable, repeats in due:
             name = runnable.rung.name
             pair = [(runnable, found.times[name])]
             if baseline is not None and baseline is not runnable:
                 pair.append((baseline, found.beside[name]))
             for one, times in pair[:: -1 if round_index % 2 else 1]:
                 events = watch.enqueue(one.run)
-                if one is runnable and round_index % max(1, repeats[name] // _STATES_PER_RUNG) == 0:
+                if one is runnable and round_index % max(1, repeats // _STATES_PER_RUNG) == 0:
                     found.states[name].append(cuda.sample())  # the GPU is at work
                 times.append(watch.elapsed_us(events))
                 if rest:
                     time.sleep(min(times[-1] * 1e-6, LONGEST_REST))
             if not rest and found.states[name][-1].throttle:
                 return None
-            if round_index == repeats[name] - 1:
+            if round_index == repeats - 1:
                 done(name)
     return found
 
@@ -296,26 +292,13 @@ def _timing(
     name, problem, case = runnable.rung.name, runnable.workspace.problem, runnable.workspace.case
     beside, state = rounds.beside[name], cuda.combined(rounds.states[name])
     return Timing(
-        family=runnable.rung.family,
-        rung=name,
-        size=case.size.label,
-        dtype=case.dtype,
-        dims=case.size.as_dict(),
-        parameters=dict(runnable.parameters),
-        times_us=tuple(round(value, 4) for value in rounds.times[name]),
-        cache=cache,
-        flops=problem.flops(case),
-        compulsory_bytes=problem.compulsory_bytes(case),
-        verified_worst=worst,
-        baseline_us=statistics.median_high(beside) if beside else None,
-        sm_clock_mhz=state.sm_mhz,
-        memory_clock_mhz=state.memory_mhz,
-        power_w=state.power_w,
-        temperature_c=state.temperature_c,
-        throttle=state.throttle,
-        energy_mj=joules * 1e3 if joules is not None else None,
-        rested=rested,
-    )
+        family=runnable.rung.family, rung=name, size=case.size.label, dtype=case.dtype, dims=case.size.as_dict(),
+        parameters=dict(runnable.parameters), times_us=tuple(round(value, 4) for value in rounds.times[name]),
+        cache=cache, flops=problem.flops(case), compulsory_bytes=problem.compulsory_bytes(case), verified_worst=worst,
+        baseline_us=statistics.median_high(beside) if beside else None, sm_clock_mhz=state.sm_mhz,
+        memory_clock_mhz=state.memory_mhz, power_w=state.power_w, temperature_c=state.temperature_c,
+        throttle=state.throttle, energy_mj=joules * 1e3 if joules is not None else None, rested=rested,
+    )  # fmt: skip
 
 
 def measure_ceilings() -> Ceilings:

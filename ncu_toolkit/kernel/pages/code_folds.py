@@ -78,6 +78,12 @@ def code_fold(
     return Fold("hot", "Code", shown, (("code", found),), open=True)
 
 
+_NO_LINES: Final = (
+    "The kernel was built without line information (-lineinfo), so only SASS is shown."
+)
+_NO_SOURCE: Final = "The report has no source text (collect it with --import-source yes), so only line numbers are known."
+
+
 def hot_spots(
     profile: Profile, findings: Sequence[Finding] = (), where: CodeLine | None = None
 ) -> HotSpots | None:
@@ -129,14 +135,10 @@ def hot_spots(
     notes = []
     if not total:
         notes.append("The report has no PC samples, so lines are ranked by executed instructions.")
-    if files and not any(data["sources"]):
-        notes.append(
-            "The report has no source text (collect it with --import-source yes), so only line numbers are known."
-        )
-    elif not files:
-        notes.append(
-            "The kernel was built without line information (-lineinfo), so only SASS is shown."
-        )
+    if not files:
+        notes.append(_NO_LINES)
+    elif not any(data["sources"]):
+        notes.append(_NO_SOURCE)
     hints = tuple(filter(None, (_peak(profile, live),))) if live else ()
     return HotSpots(data, _hottest(profile, live, total == 0, set(named)), " ".join(notes), hints)
 
@@ -275,10 +277,10 @@ class _Line:
     named: bool = False
 
 
-def _hottest(
+def _by_line(
     profile: Profile, live: Liveness | None, by_executions: bool, named: set[int]
-) -> Table:
-    """The source lines (or instructions, where no lines are known) with most samples."""
+) -> list[_Line]:
+    """The instructions' figures summed by source line; an instruction without one is its own."""
     lines: dict[tuple[str, int, int], _Line] = {}
     for at, row in enumerate(profile.instructions):
         key = (row.file, row.line, -1) if row.file else ("", 0, row.index)
@@ -297,8 +299,16 @@ def _hottest(
         for name in _BEYOND if row.counters else ():
             if (excess := _beyond(row, name)) is not None:
                 line.beyond[name] = line.beyond.get(name, 0.0) + excess
-    total = sum(line.weight for line in lines.values()) or 1
-    ranked = sorted(filter(lambda line: line.weight, lines.values()), key=lambda line: -line.weight)
+    return [*lines.values()]
+
+
+def _hottest(
+    profile: Profile, live: Liveness | None, by_executions: bool, named: set[int]
+) -> Table:
+    """The source lines (or instructions, where no lines are known) with most samples."""
+    lines = _by_line(profile, live, by_executions, named)
+    total = sum(line.weight for line in lines) or 1
+    ranked = sorted(filter(lambda line: line.weight, lines), key=lambda line: -line.weight)
 
     def where(line: _Line) -> Cell:
         at = (
@@ -338,9 +348,7 @@ def _hottest(
     ]  # fmt: skip
     if live:
         specs.append(spec("Live", lambda line: number(float(line.live), "count", title=most)))
-    specs += [
-        beyond(name) for name in _BEYOND if any(line.beyond.get(name) for line in lines.values())
-    ]
+    specs += [beyond(name) for name in _BEYOND if any(line.beyond.get(name) for line in lines)]
     return table(f"The lines with most {what}", specs, ranked[:_HOTTEST], key="hottest")
 
 

@@ -138,15 +138,6 @@ def gallery(ladder: Ladder) -> tuple[DefectPair, ...]:
     )
 
 
-def _table(
-    ladder: Ladder, key: str, caption: str, headings: Sequence[str | tuple[str, str]],
-    rows: Sequence[Sequence[Cell]], numeric: Iterable[int], note: str = "",
-) -> Table:  # fmt: skip
-    """The table of what a chart draws."""
-    name = f"{ladder.key}-{key}-data"
-    return plain_table(name, caption, headings, rows, numeric=tuple(numeric), note=note)
-
-
 #: How rungs are coloured in bars: by kind alone.
 _KINDS: Final = {
     "ours": BarKind("our kernels", "var(--ours)"),
@@ -158,16 +149,21 @@ _KIND_OF: Final = {
 }  # fmt: skip
 
 
-def _ladder_chart(ladder: Ladder) -> BarChart | None:
-    book, unit = ladder.book, ladder.entries[0].unit
-    bases = {base.label: base for entry in ladder if (base := entry.baseline)}
+def _lines(ladder: Ladder, bases: Mapping[str, Entry], unit: str) -> list[tuple[str, float, bool]]:
+    """The baselines and roofs by rate: name, rate, whether dashed."""
     lines = [(label, rate, True) for label, base in bases.items() if (rate := base.rate)]
     lines += [
         (roof.label, roof.rate, not roof.measured)
-        for roof in book.roofs
+        for roof in ladder.book.roofs
         if roof.name == roof_name(ladder) and roof.unit == unit
     ]
-    lines.sort(key=lambda line: line[1])
+    return sorted(lines, key=lambda line: line[1])
+
+
+def _ladder_chart(ladder: Ladder) -> BarChart | None:
+    book, unit = ladder.book, ladder.entries[0].unit
+    bases = {base.label: base for entry in ladder if (base := entry.baseline)}
+    lines = _lines(ladder, bases, unit)
     timed = [entry for entry in ladder if entry.timing and entry.rate]
     if not timed:
         return None
@@ -208,10 +204,7 @@ def _ladder_chart(ladder: Ladder) -> BarChart | None:
         [text(f"{label} {units.si(rate, unit)}"), text("line"), number(rate, unit), none, none]
         for label, rate, _ in lines
     ]
-    best = ladder.tops if len(ladder.tops) > 1 else [ladder.top(ladder.entries)]
-    with_rates = [f"{visible(top.label)} with {rate_text(ladder, top)}" for top in best]
-    fastest = f"the fastest {'are' if best[1:] else 'is'} {' and '.join(with_rates)}"
-    summary = f"Rate at size {ladder.label}: {fastest}."
+    summary = f"Rate at size {ladder.label}: {_fastest(ladder)}."
     if any(bar.minor for bar in bars) and not all(bar.minor for bar in bars):
         summary += (
             " Broad bars are the steps to the fastest rung, narrow bars are variants beside them."
@@ -223,10 +216,16 @@ def _ladder_chart(ladder: Ladder) -> BarChart | None:
         f"{ladder.key}-ladder", "How fast is each rung, and what does it do?", "The ladder", summary,
         {key: kind for key, kind in _KINDS.items() if key in used},
         ("Rung", "What it does", "", "Rate", "Time", of, "Bottleneck"),
-        tuple(bars), _table(ladder, "ladder", f"Rates at {ladder.label}", headings, rows, (2, 3, 4)),
+        tuple(bars), plain_table(f"{ladder.key}-ladder-data", f"Rates at {ladder.label}", headings, rows, numeric=(2, 3, 4)),
         tuple(BarMark(100 * rate / longest, f"{visible(label)} {units.si(rate, unit)}", dashed) for label, rate, dashed in lines),
         wide=True,
     )  # fmt: skip
+
+
+def _fastest(ladder: Ladder) -> str:
+    best = ladder.tops if len(ladder.tops) > 1 else [ladder.top(ladder.entries)]
+    with_rates = [f"{visible(top.label)} with {rate_text(ladder, top)}" for top in best]
+    return f"the fastest {'are' if best[1:] else 'is'} {' and '.join(with_rates)}"
 
 
 def _cycles(value: float) -> Cell:
@@ -279,9 +278,22 @@ def _stall_chart(ladder: Ladder) -> BarChart | None:
         for reason in (*drawn, "other")
         if reason in used
     }
-    # the table has a row for each rung that was profiled, and a column for each reason that counts
-    # anywhere: no screen of nothing
     listed = [reason for reason in ranked if weight[reason] >= _LISTED]
+    summary = (
+        f'Cycles per issued instruction by stall reason, for each rung at size {ladder.label}. "Issuing" is the cycle that issues. The '
+        "rest is waiting."
+    )
+    return BarChart(
+        f"{ladder.key}-stalls", "What do warps wait for, rung by rung?", "Stall migration", summary, kinds,
+        ("Rung", "", "", "Cycles"), tuple(bars), _stall_table(ladder, stacks, listed),
+        views=("cycles", "share"),
+    )  # fmt: skip
+
+
+def _stall_table(
+    ladder: Ladder, stacks: Sequence[tuple[str, Mapping[str, float]]], listed: Sequence[str]
+) -> Table:
+    """A row for each rung that was profiled, and a column for each reason that counts anywhere."""
     rows = []
     for name, stack in stacks:
         rest = sum(cycles for reason, cycles in stack.items() if reason not in listed)
@@ -290,18 +302,10 @@ def _stall_chart(ladder: Ladder) -> BarChart | None:
     left = count - len(stacks)
     note = f"{left} of {count} rungs were not profiled at this size." if left else ""
     others = f"sum of reasons below {units.percent(_LISTED)} of every rung's stack"
-    summary = (
-        f'Cycles per issued instruction by stall reason, for each rung at size {ladder.label}. "Issuing" is the cycle that issues. The '
-        "rest is waiting."
-    )
     headings: list[str | tuple[str, str]] = ["Rung", *map(reason_name, listed)]
     headings.append(("all other", others))
-    return BarChart(
-        f"{ladder.key}-stalls", "What do warps wait for, rung by rung?", "Stall migration", summary, kinds,
-        ("Rung", "", "", "Cycles"), tuple(bars),
-        _table(ladder, "stalls", f"Cycles per issued instruction at {ladder.label}", headings, rows, range(1, len(listed) + 2), note),
-        views=("cycles", "share"),
-    )  # fmt: skip
+    numeric, caption = range(1, len(listed) + 2), f"Cycles per issued instruction at {ladder.label}"
+    return plain_table(f"{ladder.key}-stalls-data", caption, headings, rows, numeric=tuple(numeric), note=note)  # fmt: skip
 
 
 def _reason(reason: str) -> str:
@@ -364,9 +368,10 @@ def _roofline_chart(ladder: Ladder) -> Chart | None:
     if arithmetic == "tensor" and any(r.name == "tensor" and r.measured for r in book.roofs):
         summary += " The tensor roof is the library's largest product, which is no upper bound."
     headings = ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"]
-    table = _table(
-        ladder, "roofline", f"Roofline at {ladder.label}: useful FLOPs over bytes moved", headings, rows, (1, 2, 3, 4)
-    )  # fmt: skip
+    caption = f"Roofline at {ladder.label}: useful FLOPs over bytes moved"
+    table = plain_table(
+        f"{ladder.key}-roofline-data", caption, headings, rows, numeric=(1, 2, 3, 4)
+    )
     figure = roofline(points, book.roofs, arithmetic)
     title = "How close does each rung come to the roofs?"
     return Chart(
@@ -433,7 +438,7 @@ def _traffic_chart(ladder: Ladder) -> BarChart | None:
         f"{ladder.key}-traffic", "How often does each rung move its bytes?", "Memory traffic over compulsory", summary,
         {level: BarKind(_ASKED[level], charts.LEVELS[level][0]) for level in ("l1", "l2", "dram") if any(level in drawn for _, drawn in data)},
         ("Rung", "", "", "DRAM"), tuple(bars),
-        _table(ladder, "traffic", f"Bytes moved at {ladder.label}", headings, rows, (1, 2, 3, 4)),
+        plain_table(f"{ladder.key}-traffic-data", f"Bytes moved at {ladder.label}", headings, rows, numeric=(1, 2, 3, 4)),
         tuple(BarMark(at(tick), f"{tick:g}×", tick != 1) for tick in _ticks(low, high)),
     )  # fmt: skip
 

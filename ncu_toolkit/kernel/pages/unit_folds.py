@@ -110,7 +110,7 @@ def memory_view(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Memor
     of its units, by the figures `used` that the card's bars show."""
     limits = {bar.resource for bar in shown.bars if bar.limit}
     found = {kind.name: _lane(profile, kind) for kind in _KINDS}
-    ends = {end[0]: _end(profile, *end[1:], used, limits) for end in _ENDS}
+    ends = {end[0]: _end(profile, end, used, limits) for end in _ENDS}
     link = _wire(_of_l2(profile), ("l2", "fill"), used, limits)
     l1 = Level("L1 / shared", _hits(profile, "l1_hit_rate"), _busiest(_L1, used, limits))
     l2 = Level("L2", _hits(profile, "l2_hit_rate"), _atomics(profile, used, limits))
@@ -224,9 +224,10 @@ def _of_l2(profile: Profile) -> list[Moved]:
 
 
 def _end(
-    profile: Profile, read: str, written: str, factor: int, resource: str, used: Mapping[str, Use], limits: set[str]
-) -> Wire | None:  # fmt: skip
+    profile: Profile, end: tuple[str, str, str, int, str], used: Mapping[str, Use], limits: set[str]
+) -> Wire | None:
     """The link between L2 and a memory. None where the report lacks the traffic."""
+    _, read, written, factor, resource = end
     sides = {"read": profile.value(read), "written": profile.value(written)}
     flows = [
         Moved(_bytes(moved * factor), word, "Nsight's counter")
@@ -432,16 +433,18 @@ def _all_fit(profile: Profile) -> str:
 def _studies(base: Occupancy) -> tuple[StepChart, ...]:
     """The what-if charts. Launches of one program often share them."""
     return (
-        _what_if(base, "registers", "registers per thread", "registers", what_if_registers(base), base.registers),
-        _what_if(base, "shared", "shared memory per block, KiB", "shared memory", what_if_shared(base), base.shared, 1024),
-        _what_if(base, "block", "threads per block", "block sizes", what_if_block(base), base.block_threads),
+        _what_if(base, ("registers", "registers per thread", "registers"), what_if_registers(base), base.registers),
+        _what_if(base, ("shared", "shared memory per block, KiB", "shared memory"), what_if_shared(base), base.shared, 1024),
+        _what_if(base, ("block", "threads per block", "block sizes"), what_if_block(base), base.block_threads),
     )  # fmt: skip
 
 
 def _what_if(
-    base: Occupancy, key: str, label: str, plurals: str, found: dict[int, Occupancy], now: float, scale: int = 1
+    base: Occupancy, names: tuple[str, str, str], found: dict[int, Occupancy], now: float, scale: int = 1
 ) -> StepChart:  # fmt: skip
-    """Resident warps by one resource, of which the launch has `now`; shown in units of `scale`."""
+    """Resident warps by one resource (its key, label and plural), of which the launch has `now`; shown
+    in units of `scale`."""
+    key, label, plurals = names
     before = [None, *(result.active_warps for result in found.values())]
     turns = [
         turn
@@ -469,18 +472,10 @@ def _what_if(
     ]
     title = f"How many warps would fit at other {plurals}?"
     return StepChart(
-        f"what-if-{key}",
-        title,
-        f"What if: {label.split(',')[0]}",
-        summary,
-        tuple(heights),
-        (now / scale, base.active_warps),
-        base.max_warps,
-        label,
-        "warps an SM",
-        f"now: {now / scale:g}, {base.active_warps} warps",
-        data,
-    )
+        f"what-if-{key}", title, f"What if: {label.split(',')[0]}", summary, tuple(heights),
+        (now / scale, base.active_warps), base.max_warps, label, "warps an SM",
+        f"now: {now / scale:g}, {base.active_warps} warps", data,
+    )  # fmt: skip
 
 
 def _next_steps(base: Occupancy) -> tuple[str, ...]:

@@ -205,12 +205,10 @@ def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "")
             KNOWN are no damage.
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
-    damage: list[str] = []
     modules = messages.Modules(sources)
     read = lru_cache(maxsize=None)(cubin.read)
-    named: set[int] = set()
+    named, copies = set[int](), dict[int, str]()
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
-    copies: dict[int, str] = {}
     counted: dict[bytes, tuple[int, messages.Identity]] = {}
     alike: dict[tuple[object, ...], list[tuple[int, float, float]]] = {}
     try:
@@ -219,7 +217,7 @@ def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "")
         order = None if messages.merged(frame) else _Order()
     except Malformed as error:
         return Inspection("" if newer else f"in the header of a block: {error}")
-    damage += [
+    damage = [
         f"at offset {source.offset}, in the source of a kernel: {source.problem}"
         for source in sources
         if source.problem
@@ -250,20 +248,14 @@ def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "")
         if counters := _counters(figures):
             first, other = counted.setdefault(counters, (index, who))
             if (other.mangled, other.grid, other.block) != (who.mangled, who.grid, who.block):
-                copies[index] = (
-                    f"they are those of launch {first}, another kernel or grid, to the last digit"
-                )
+                same = f"they are those of launch {first}"
+                copies[index] = f"{same}, another kernel or grid, to the last digit"
         if (moved := _moved(figures)) is not None:
             time = figures.get(_TIME, 0.0)
             alike.setdefault((who.mangled, who.grid, who.block), []).append((index, time, moved))
-    unused = bool(named and modules.ids - named)
-    return Inspection(
-        "" if newer else "; ".join(damage[:1]),
-        _missing(frame, version, unused),
-        found,
-        copies,
-        _idle(alike),
-    )
+    missing = _missing(frame, version, bool(named and modules.ids - named))
+    first_damage = "" if newer else "; ".join(damage[:1])
+    return Inspection(first_damage, missing, found, copies, _idle(alike))
 
 
 def _counters(figures: Mapping[bytes, float]) -> bytes:

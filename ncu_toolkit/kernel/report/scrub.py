@@ -303,27 +303,15 @@ def scrub(
     """
     frame = framing.parse(data)
     output = bytearray(data)
-    blanked = replaced = 0
-    for found in messages.sources(frame) if keep_code_of is not None else ():
-        if not any(name.encode() in of for name in keep_code_of or () for of in found.functions):
-            start, size = data.find(found.code, found.offset), len(found.code)
-            output[start : start + size] = bytes(size)
-            blanked += size
+    replaced, blanked = 0, 0 if keep_code_of is None else _blank(data, output, frame, keep_code_of)
     snapshot = bytes(output)
     whole = replace(frame, data=snapshot)
     spans = list(texts(whole))
     inner = list(_inner(whole))
     known = _private([(snapshot, spans), *((each.content, each.spans) for each in inner)])
-    rules = _with_files(
-        Rules(
-            words=(*known.names, *words),
-            names=tuple(names),
-            folders=known.folders if paths else (),
-            paths=paths,
-            bases=source,
-        ),
-        [span.of(snapshot) for span in spans if span.kind is Text.FILE],
-    )
+    folders, names = known.folders if paths else (), tuple(names)
+    rules = Rules((*known.names, *words), names, folders, paths=paths, bases=source)
+    rules = _with_files(rules, [x.of(snapshot) for x in spans if x.kind is Text.FILE])
     clean = lru_cache(maxsize=None)(lambda text, kind: _cleaned(text, kind, rules))
 
     def changed(data: bytes, into: bytearray, spans: Iterable[Span]) -> Iterator[Span]:
@@ -344,6 +332,17 @@ def scrub(
         if content != each.content or each.packed.content is None:
             _put(output, each, bytes(content))
     return Scrubbed(bytes(output), replaced, blanked)
+
+
+def _blank(data: bytes, output: bytearray, frame: framing.Framing, keep: Collection[str]) -> int:
+    """Blank the SASS of all other kernels' modules; how many bytes those are."""
+    blanked = 0
+    for module in messages.sources(frame):
+        if not any(name.encode() in of for name in keep for of in module.functions):
+            start, size = data.find(module.code, module.offset), len(module.code)
+            output[start : start + size] = bytes(size)
+            blanked += size
+    return blanked
 
 
 def _put(output: bytearray, inner: _Inner, content: bytes) -> None:

@@ -23,7 +23,7 @@ from ncu_toolkit.base.core.errors import (
     for_user,
 )
 from ncu_toolkit.base.core.files import may_be_trace, named_like_traces
-from ncu_toolkit.base.core.safe import shell_word
+from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.views import CARDS, TOP, Answer, told_apart
 from ncu_toolkit.base.model import Diagnosis, Launch, Profile
@@ -362,12 +362,8 @@ def answer_of(
 ) -> Answer:
     """The answer of a trace that could be read."""
     assert each.found is not None
-    return program_answer(
-        each.found,
-        each.known,
-        top=top or TOP,
-        cards=cards,
-        notes=each.notes,
-        next_command=f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else "",
-        flags=flags,
+    command = f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else ""
+    answer = program_answer(
+        each.found, each.known, top=top or TOP, cards=cards, next_command=command, flags=flags
     )
+    return replace(answer, notes=(*answer.notes, *map(visible, each.notes)))

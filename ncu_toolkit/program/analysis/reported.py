@@ -82,14 +82,10 @@ def across(
         causes = (f"{visible(each.title)}: {visible(each.summary)}" for each in whole.causes)
         return replace(shown, points=(*shown.points, *causes)[:CARDS])
     file = analysis.launches[0].file
-    answer = program_answer(
-        *whole,
-        top=top or TOP,
-        notes=shown.notes,
-        next_command=f"ncu-toolkit analyze {shell_word(file)} --format html",
-        flags=flags,
-    )
-    return replace(answer, points=(*shown.points, *answer.points))
+    command = f"ncu-toolkit analyze {shell_word(file)} --format html"
+    answer = program_answer(*whole, top=top or TOP, next_command=command, flags=flags)
+    notes = (*answer.notes, *map(visible, shown.notes))
+    return replace(answer, points=(*shown.points, *answer.points), notes=notes)
 
 
 def card_of(book: Book) -> Card | None:
@@ -150,7 +146,7 @@ def trace_of(launches: Iterable[ReportedLaunch]) -> Trace:
     known."""
     import msgspec
 
-    from ncu_toolkit.program.traces.builder import TraceBuilder
+    from ncu_toolkit.program.traces.builder import GpuWork, LaunchShape, TraceBuilder
 
     made = TraceBuilder()
     now = 0
@@ -159,12 +155,13 @@ def trace_of(launches: Iterable[ReportedLaunch]) -> Trace:
         made.devices[device] = device
         if line := launch.caller:
             made.line(len(made.calls), line.file, line.line)
-            made.call(now, now, "cudaLaunchKernel", process=launch.process, key=at)
-        shape = made.shape(
+            made.call(now, now, "cudaLaunchKernel", (0, launch.process), at)
+        shape = LaunchShape(
             launch.kernel, launch.grid, launch.block, launch.registers, launch.shared_static,
             launch.shared_dynamic, launch.function,
         )  # fmt: skip
-        made.op(now, end, "kernel", shape, at, device, process=launch.process)
+        place = made.shape(shape)
+        made.op(GpuWork(now, end, "kernel", place, at, device, process=launch.process))
         now = end
     trace = made.trace("Nsight Compute")
     lines = tuple(lack for lack in trace.lacks if lack == "lines")

@@ -77,22 +77,18 @@ def judged(
     title: str,
     before: Sequence[TryRun],
     after: Sequence[TryRun],
-    *,
-    differs: str = "",
     tolerance: float = 0.0,
     work: float = 1.0,
-    keep: Sequence[str] = (),
 ) -> Tried:
     """What runs say of a switch, without it and with it.
 
     Args:
-        differs: what the switch may change in results; `tolerance`: by how much, relative.
+        tolerance: by how much it may change results, relative.
         work: how much more a step does with it, by which its time is divided.
     """
 
     def told(outcome: TryOutcome, said: str, **more: Any) -> Tried:
-        kept = tuple(keep)
-        return Tried(switches=names, title=title, outcome=outcome, said=said, keep=kept, **more)
+        return Tried(switches=names, title=title, outcome=outcome, said=said, **more)
 
     broken = next((each.problem for each in after if each.problem), "")
     if broken:
@@ -104,8 +100,6 @@ def judged(
     results, compared = compare_printed(
         [each.printed for each in before], [each.printed for each in after], tolerance
     )
-    if results == "differ" and differs:
-        compared += f" It may change this: {differs[:1].lower()}{differs[1:]}"
     facts = {"before_us": old, "after_us": new, "results": results, "compared": compared}
     counts = [statistics.median(each.steps for each in side) for side in (before, after)]
     kinds = {each.word for each in (*before, *after)}

@@ -1,7 +1,7 @@
 """What costs a program's step, as an answer: the first cause on a card with where the step goes, the
 next ones, and the step's kernels by time. Times are in microseconds."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -135,7 +135,6 @@ def program_answer(
     *,
     top: int = TOP,
     cards: int = CARDS,
-    notes: Sequence[str] = (),
     next_command: str = "",
     flags: bool = True,
 ) -> Answer:
@@ -144,7 +143,6 @@ def program_answer(
     Args:
         known: the verdicts that reports give of its kernels.
         top: kernels in the table; `cards`: findings with a card.
-        notes: faults of the input, a sentence each.
         flags: name options of the command line for what is left out.
     """
     step, account = found.step, found.account
@@ -154,23 +152,17 @@ def program_answer(
     shown = costly[: max(0, min(cards, top) - (lead is not None))]
     first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
-        first,
-        bars=_bars(account, rows),
-        of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
-        basis=_idle(account),
-        then=_then(found, costly, 0 if lead else 1),
-        missing=lacking(step.trace),
+        first, bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
+        basis=_idle(account), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
         next=next_command,
-    )
+    )  # fmt: skip
     slowed = (_SLOWED,) * _idling(found)
     points = (*found.notes, step.said, *slowed, *_without_lines(found, known or {}))
     return Answer(
-        headline(found),
-        cards=(first, *others),
+        headline(found), cards=(first, *others),
         points=tuple(visible(each) for each in points if each not in first.summary),
-        tables=(_kernels(rows, top, flags, step),),
-        notes=tuple(map(visible, (*step.trace.notes, *notes))),
-    )
+        tables=(_kernels(rows, top, flags, step),), notes=tuple(map(visible, step.trace.notes)),
+    )  # fmt: skip
 
 
 def _without_lines(found: ProgramDiagnosis, known: Judged) -> Iterator[str]:
@@ -205,11 +197,9 @@ def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
 
     card = _card(found, finding, len(finding.where))
     return Answer(
-        "",
-        cards=(card,),
-        points=tuple(map(visible, finding.arithmetic)),
+        "", cards=(card,), points=tuple(map(visible, finding.arithmetic)),
         tables=(code.evidence("Evidence", finding.evidence),) if finding.evidence else (),
-    )
+    )  # fmt: skip
 
 
 def headline(found: ProgramDiagnosis) -> str:
@@ -294,15 +284,11 @@ def _card(
 ) -> Card:
     made = {made_by(found.step.trace.shapes[at].kernel) for at in _shapes(found, finding)}
     return Card(
-        state="roof" if finding.good else "slow",
-        bottleneck=visible(finding.rule),
-        title=title_of(found, finding),
-        gain=saving(finding, found),
-        confidence=finding.confidence,
-        summary=visible(finding.summary),
+        state="roof" if finding.good else "slow", bottleneck=visible(finding.rule), title=title_of(found, finding),
+        gain=saving(finding, found), confidence=finding.confidence, summary=visible(finding.summary),
         where=(*_where(found, finding, lines), *_hottest(found, finding, known or {})),
         do=() if finding.good and made <= {*CALL} else steps_of(finding),
-    )
+    )  # fmt: skip
 
 
 def steps_of(finding: StepFinding) -> tuple[str, ...]:
@@ -347,13 +333,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         command = f"ncu-toolkit profile --kernel {named} -- PROGRAM"
         advice = (Advice("Profile them with counters", command),)
     elif found.costly:
-        roofs: dict[tuple[str, str], float] = {}
-        for each in kernels:
-            told = each.verdict.primary if each.verdict else None
-            roof = load_rules()[told.bottleneck].ROOF if told else None
-            if told and roof and (told.good or not told.weight):
-                key = (each.kind, roof.words)
-                roofs[key] = roofs.get(key, 0.0) + each.share
+        roofs = _at_roofs(kernels)
         if sum(roofs.values()) < most:
             return None
         whole = units.percent(sum(roofs.values()), 2)
@@ -375,6 +355,17 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         state=state, bottleneck="none", title=head, gain=gain, confidence="medium", summary=summary,
         do=tuple(shown_step(step, visible) for step in advice),
     )  # fmt: skip
+
+
+def _at_roofs(kernels: Sequence[StepKernel]) -> dict[tuple[str, str], float]:
+    """Shares of the step in kernels at or near a roof, by their kind and the roof."""
+    roofs: dict[tuple[str, str], float] = defaultdict(float)
+    for each in kernels:
+        told = each.verdict.primary if each.verdict else None
+        roof = load_rules()[told.bottleneck].ROOF if told else None
+        if told and roof and (told.good or not told.weight):
+            roofs[each.kind, roof.words] += each.share
+    return roofs
 
 
 def _longest_gap(found: ProgramDiagnosis) -> str:

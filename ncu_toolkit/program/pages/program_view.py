@@ -160,13 +160,9 @@ def _book(found: ProgramDiagnosis, known: program.Known) -> Book:
     profiles = tuple({id(profile): profile for profile, _ in known.values()}.values())
     trace = found.step.trace
     run = Run(
-        "program",
-        visible(trace.program) or "program",
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        live=False,
-        device=trace.devices[0],
-        profiles=profiles,
-    )
+        "program", visible(trace.program) or "program", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), live=False,
+        device=trace.devices[0], profiles=profiles,
+    )  # fmt: skip
     return open_book(run, diagnose, verdicts=known.values())
 
 
@@ -191,6 +187,7 @@ class _Node:
     within: dict[str, _Node] = field(default_factory=dict)
     pages: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     what: str = ""
+    name: str = ""
 
     def take(self, us: float, count: int, saved: Iterable[tuple[int, float]]) -> None:
         self.us += us
@@ -232,18 +229,18 @@ def _tiles(
         idle: list[_Part] = [("GPU idle", _IDLE, ""), (label[:1].upper() + label[1:], _IDLE, "")]
         idle += [(visible(place, _NAME), _IDLE, "")] if place else []
         add(tuple(idle), gap.us, of_gap.get(at, {}))
-    root = _Node()
+    root = _Node(name=found.step.word)
     for (path, saved, page), (us, count) in sums.items():
         node = root
         node.take(us, int(count), saved)
         for name, kind, what in path:
-            node = node.within.setdefault(name, _Node(kind, what=what))
+            node = node.within.setdefault(name, _Node(kind, what=what, name=name))
             node.take(us, int(count), saved)
         if page:
             node.pages[page] += us
     least = _LEAST
     while True:
-        tiles = list(_laid(root, found.step.word, root.us, found.costly, least))
+        tiles = list(_laid(root, root.us, found.costly, least))
         if len(tiles) <= _TILES:
             return iter(tiles)
         least *= 1.5
@@ -251,7 +248,6 @@ def _tiles(
 
 def _laid(
     node: _Node,
-    name: str,
     whole: float,
     costly: Sequence[StepFinding],
     least: float,
@@ -261,39 +257,34 @@ def _laid(
     """The tile of a node, then those within it, most time first and idle time last."""
     part = node.us / whole if whole else 0.0
     time_, share = units.duration(node.us), units.percent(part, 2)
-    said = [name, *([node.what] if node.what else [])]
+    said = [node.name, *([node.what] if node.what else [])]
     figures = f"{time_}, {share}" if level else time_
     figures += f", {counted(node.count, *_NOUNS.get(node.kind, ('launch', 'launches')))}"
     best = [(us, cause) for cause, us in node.saved.items() if us > 0]
     for us, cause in sorted(best, reverse=True)[:2]:
         figures += f". {visible(costly[cause].title)}: at most {units.duration(us)} of it"
     yield Tile(
-        name,
-        f"{time_} · {share}" if level else time_,
-        level,
-        start,
-        part,
-        f"{' · '.join(said)}: {figures}",
-        node.kind,
-        tuple(min(1.0, node.saved[at] / node.us) for at in range(len(costly))) if best else (),
+        node.name, f"{time_} · {share}" if level else time_, level, start, part, f"{' · '.join(said)}: {figures}",
+        node.kind, tuple(min(1.0, node.saved[at] / node.us) for at in range(len(costly))) if best else (),
         max(node.pages, key=node.pages.__getitem__, default="") if not node.within else "",
-    )
+    )  # fmt: skip
     within = sorted(
-        node.within.items(), key=lambda item: (item[1].kind == _IDLE and not level, -item[1].us)
+        node.within.values(), key=lambda each: (each.kind == _IDLE and not level, -each.us)
     )
-    small = [(name, each) for name, each in within if each.us < least * whole]
+    small = [each for each in within if each.us < least * whole]
     if len(small) > 1:
-        within = [item for item in within if item not in small]
-        rest = _Node(small[0][1].kind if len({each.kind for _, each in small}) == 1 else "")
-        for _, each in small:
+        within = [each for each in within if each.us >= least * whole]
+        rest = _Node(small[0].kind if len({each.kind for each in small}) == 1 else "")
+        rest.name = f"{len(small)} more"
+        for each in small:
             rest.us += each.us
             rest.count += each.count
             for cause, us in each.saved.items():
                 rest.saved[cause] += us
-        rest.what = units.shortlist([name for name, _ in small], 3)
-        within.append((f"{len(small)} more", rest))
-    for name_, each in within:
-        yield from _laid(each, name_, whole, costly, least, level + 1, start)
+        rest.what = units.shortlist([each.name for each in small], 3)
+        within.append(rest)
+    for each in within:
+        yield from _laid(each, whole, costly, least, level + 1, start)
         start += each.us / whole if whole else 0.0
 
 
@@ -392,18 +383,11 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         spec("Share", share, f"of the {found.step.word}"),
     ]
     return FindingView(
-        program.title_of(found, each),
-        visible(each.summary),
-        each.confidence,
-        each.good,
-        Cell(program.saving(each, found), each.ceiling_us, bar=part),
-        tuple(map(visible, each.arithmetic)),
-        program.steps_of(each),
-        "",
-        evidence_table(each.evidence, "Evidence"),
-        table("Where", specs, each.where, key="where") if each.where else None,
-        each.rule,
-    )
+        program.title_of(found, each), visible(each.summary), each.confidence, each.good,
+        Cell(program.saving(each, found), each.ceiling_us, bar=part), tuple(map(visible, each.arithmetic)),
+        program.steps_of(each), "", evidence_table(each.evidence, "Evidence"),
+        table("Where", specs, each.where, key="where") if each.where else None, each.rule,
+    )  # fmt: skip
 
 
 def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
@@ -467,9 +451,7 @@ def _launches(
 ) -> Table | None:
     if not rows:
         return None
-    step, account, trace = found.step, found.account, found.step.trace
-    costly = found.costly
-    ops = step.ops
+    trace = found.step.trace
 
     def launch(group: LaunchGroup) -> Launch:
         return trace.shapes[group.shape]
@@ -479,31 +461,15 @@ def _launches(
         shown = program.label_of(kernel)
         return Cell(shown, shown, in_the_middle(visible(kernel.kernel), 160), linked.get(group.shape, ""), code=True)  # fmt: skip
 
-    lines = [program.line_of(trace, op.call) for op in ops]
+    lines = [program.line_of(trace, op.call) for op in found.step.ops]
     by = "line" if any(lines) else "operator"
     callers = lines if by == "line" else _marked(found, "operator")
-
-    def caller(group: LaunchGroup) -> Cell:
-        times: dict[str, float] = defaultdict(float)
-        for at in group.ops:
-            times[callers[at]] += account.exclusive_us[at]
-        most, others = max(times, key=times.__getitem__), len(times) - 1
-        return text(f"{most} and {others} more" if others else most, code=True)
-
-    def cause(group: LaunchGroup) -> tuple[str, float]:
-        """The finding that saves most of it, and how much."""
-        times: dict[int, float] = defaultdict(float)
-        for at in group.ops:
-            for each, part in of_op.get(at, {}).items():
-                times[each] += part * account.exclusive_us[at]
-        which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
-        return (program.title_of(found, costly[which]), us) if us else ("", 0.0)
 
     def verdict(group: LaunchGroup) -> Cell:
         told = known.get(group.shape)
         return verdict_cell(book.card(told[0])) if told else Cell("not profiled", tone="muted")
 
-    causes = {id(group): cause(group) for group in rows[:GROUPS_SHOWN]}
+    causes = {id(group): _cause(found, of_op, group) for group in rows[:GROUPS_SHOWN]}
 
     def us(group: LaunchGroup) -> Cell:
         us, why = causes[id(group)][1], "nothing found that would save some of it"
@@ -515,7 +481,7 @@ def _launches(
         Spec("share", "Share", f"of the {found.step.word}", cell=lambda group: number(group.share, "fraction", bar=group.share)),
         Spec("launches", "Launches", f"in one {found.step.word}, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
         Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(launch(group)).label)),
-        Spec(by, by.capitalize(), "that launches most of them", numeric=False, cell=caller),
+        Spec(by, by.capitalize(), "that launches most of them", numeric=False, cell=lambda group: _caller(found, callers, group)),
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
         Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
         Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(causes[id(group)][0])),
@@ -532,6 +498,25 @@ def _launches(
     lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck"}
     shown = without_empty(made).only(lambda _, column: column.key not in lacks)
     return replace(shown, sortable=True)
+
+
+def _caller(found: ProgramDiagnosis, callers: Sequence[str], group: LaunchGroup) -> Cell:
+    """The line or operator that launches most of them, by time."""
+    times: dict[str, float] = defaultdict(float)
+    for at in group.ops:
+        times[callers[at]] += found.account.exclusive_us[at]
+    most, others = max(times, key=times.__getitem__), len(times) - 1
+    return text(f"{most} and {others} more" if others else most, code=True)
+
+
+def _cause(found: ProgramDiagnosis, of_op: _Saved, group: LaunchGroup) -> tuple[str, float]:
+    """The finding that saves most of a kind of launch, and how much."""
+    times: dict[int, float] = defaultdict(float)
+    for at in group.ops:
+        for each, part in of_op.get(at, {}).items():
+            times[each] += part * found.account.exclusive_us[at]
+    which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
+    return (program.title_of(found, found.costly[which]), us) if us else ("", 0.0)
 
 
 def _order(

@@ -6,8 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,7 @@ from ncu_toolkit.base.core.files import write_atomic
 from ncu_toolkit.base.model.run import Run, Skipped
 from ncu_toolkit.kernel.diagnosis.needs import Needs
 from ncu_toolkit.kernel.gpu import collect, cuda, failures
-from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.gpu.runner import DEFAULT_TIMEOUT, Session
 from ncu_toolkit.kernel.report import framing, reader
 from ncu_toolkit.kernel.report.redact import (
     redact_command,
@@ -74,23 +73,28 @@ def check(command: Sequence[str], kernel_filter: str) -> None:
     patterns.compiled(kernel_filter, "--kernel")
 
 
+@dataclass(frozen=True)
+class ProgramJob:
+    """A program under ncu, and what is kept of it."""
+
+    request: collect.Request
+    """The program and its launches; output and section folders are set by `profile`."""
+    reports: Path
+    timeout: float = DEFAULT_TIMEOUT
+    """Seconds that ncu has."""
+    redact: bool = False
+    redact_source: bool = False
+    needs: tuple[Needs, ...] = ()
+    """What its launches must move and compute, for their verdicts."""
+
+
 def profile(
-    request: collect.Request,
-    reports: Path,
-    *,
-    timeout: float,
-    redact: bool = False,
-    redact_source: bool = False,
-    needs: Sequence[Needs] = (),
-    folder: Path | None = None,
-    enough: collect.Enough | None = None,
+    job: ProgramJob, folder: Path | None = None, enough: collect.Enough = lambda *_: False
 ) -> Session:
     """Run a program under ncu into a new run folder. Launches that were finished before a failure,
     time-out or Ctrl-C are kept.
 
     Args:
-        request: the program and its launches; its output and section folders are set here.
-        needs: what its launches must move and compute, for their verdicts.
         folder: the run folder of a program's step, which stays where nothing is profiled.
             The report keeps no code of kernels that were not launched.
         enough: as in `collect.run`.
@@ -99,51 +103,36 @@ def profile(
         ToolkitError: nothing could be profiled; the cause and its remedy.
         KeyboardInterrupt: it came before any launch was profiled.
     """
-    command = request.command
+    request, command = job.request, job.request.command
     check(command, request.kernel_filter)
     ncu = collect.find_ncu()
     name, own = name_of(command), folder is None
     folders = collect.section_folders(ncu, request.set_name)
-    folder = folder or store.new_run_folder(reports, name)
+    folder = folder or store.new_run_folder(job.reports, name)
     detected = request.ranges_only is None
     request = replace(request, output=folder / STEM, section_folders=folders)
     if detected:
         request = replace(request, ranges_only=marks_ranges(command))
-    words = collect.argv(ncu, request)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    run_ncu = partial(
-        collect.run, words, request.output, folder / f"{STEM}.log", timeout=timeout,
-        enough=enough, environment={_PREALLOCATE: os.environ.get(_PREALLOCATE, "false")},
-        less=_FEWER.format("--launch-count" if own else "--launches"),
-    )  # fmt: skip
-    outcome = run_ncu()
-    if outcome.cause == "crashed" and outcome.report is None and not outcome.interrupted:
-        # ncu 2025.3 crashed in 4 of 10 starts of JAX programs, and not in the next
-        outcome = run_ncu()
-    if outcome.report is None:
-        if outcome.interrupted:
-            where = f"the program's output is in {outcome.log}"
-            raise KeyboardInterrupt(f"no launch was profiled, and {where}")
-        refused = _without_report(outcome, folder, request)
-        if str(folder) in str(refused):  # The message points to the log there.
-            refused.log = outcome.log
-        elif own:
-            store.discard(folder)
-        raise refused
+    less = _FEWER.format("--launch-count" if own else "--launches")
+    environment = {_PREALLOCATE: os.environ.get(_PREALLOCATE, "false")}
+    of_ncu = collect.NcuJob(ncu, request, job.timeout, environment, less=less)
+    outcome, report = _report_of(of_ncu, enough, own)
     notes = _notes(request, outcome, detected)
     failure = outcome.problem.message if outcome.problem else ""
+    words = outcome.command
     shown = " ".join(words)
     if not own:
-        notes.extend(_slim(outcome.report))
-    if redact:
-        _redact(outcome.report, redact_source, command)
+        notes.extend(_slim(report))
+    if job.redact:
+        _redact(report, job.redact_source, command)
         shown = f"{redact_command(words[: len(words) - len(command)])} {redact_text(name)}"
         failure, notes = redact_text(failure), list(map(redact_text, notes))
     run = Run(
         id=folder.name, title=name, created=created, tool_version=__version__,
         environment={"ncu": ncu.version, "Driver": cuda.driver_version()}, commands=(shown,),
         skipped=tuple(Skipped(name, text) for text in (failure, *notes) if text),
-        report_files=(outcome.report.name,), costs={"profiling": outcome.seconds}, needs=tuple(map(str, needs)),
+        report_files=(report.name,), costs={"profiling": outcome.seconds}, needs=tuple(map(str, job.needs)),
         step=not own,
     )  # fmt: skip
     session = Session(run, folder, notes=notes, interrupted=outcome.interrupted)
@@ -152,6 +141,29 @@ def profile(
         session.failures.append(outcome.problem)
     session.save()
     return session
+
+
+def _report_of(
+    job: collect.NcuJob, enough: collect.Enough, own: bool
+) -> tuple[collect.NcuOutcome, Path]:
+    """How ncu ended, and its report. Raises as `profile` where there is none; the folder is then
+    discarded if it was made for it (`own`) and the message does not point there."""
+    outcome = collect.run(job, enough=enough)
+    if outcome.cause == "crashed" and outcome.report is None and not outcome.interrupted:
+        # ncu 2025.3 crashed in 4 of 10 starts of JAX programs, and not in the next
+        outcome = collect.run(job, enough=enough)
+    if outcome.report is not None:
+        return outcome, outcome.report
+    if outcome.interrupted:
+        where = f"the program's output is in {outcome.log}"
+        raise KeyboardInterrupt(f"no launch was profiled, and {where}")
+    folder = job.log.parent
+    refused = _without_report(outcome, job.request)
+    if str(folder) in str(refused):  # The message points to the log there.
+        refused.log = outcome.log
+    elif own:
+        store.discard(folder)
+    raise refused
 
 
 def _slim(report: Path) -> tuple[str, ...]:
@@ -184,10 +196,8 @@ def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
     redact_folder(report.parent, words=words)
 
 
-def _without_report(
-    outcome: collect.NcuOutcome, folder: Path, request: collect.Request
-) -> ToolkitError:
-    where = f"the program's output is in {folder / f'{STEM}.log'}"
+def _without_report(outcome: collect.NcuOutcome, request: collect.Request) -> ToolkitError:
+    where = f"the program's output is in {outcome.log}"
     if outcome.problem is not None and outcome.cause != "no-kernels":
         return outcome.problem
     ranges = ", ".join(request.nvtx_include)

@@ -36,7 +36,7 @@ from ncu_toolkit.base.model.profile import Device
 from ncu_toolkit.kernel.gpu import cuda
 from ncu_toolkit.kernel.sass.disassembly import readable
 from ncu_toolkit.program.model import Trace
-from ncu_toolkit.program.traces.builder import TraceBuilder
+from ncu_toolkit.program.traces.builder import GpuWork, LaunchShape, TraceBuilder
 
 _INSIDE: Final = Path(__file__).parent / "inside"
 _SOURCE: Final = _INSIDE / "recorder.c"
@@ -520,34 +520,26 @@ def _add_op(
     devices: dict[int, Any],
     place: int,
 ) -> None:
-    key = (place, row["correlationId"])
-    common = {
-        "key": key, "device": devices.get(row["deviceId"], row["deviceId"]), "stream": row["streamId"],
-        "process": place, "node": row["graphNodeId"],
-    }  # fmt: skip
+    work = GpuWork(
+        row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
+        stream=row["streamId"], process=place, node=row["graphNodeId"],
+    )  # fmt: skip
     if kind == KERNEL:
-        shape = builder.shape(
+        shape = LaunchShape(
             process.names.get(row["name"], "an unknown kernel"),
             (row["gridX"], row["gridY"], row["gridZ"]),
             (row["blockX"], row["blockY"], row["blockZ"]),
             row["registersPerThread"], row["staticSharedMemory"], row["dynamicSharedMemory"],
         )  # fmt: skip
-        builder.op(row["start"], row["end"], "kernel", shape, **common)
-    elif kind == _SET:
-        builder.op(row["start"], row["end"], "set", size=row["bytes"], **common)
+        work = work._replace(kind="kernel", shape=builder.shape(shape))
     else:
-        path = (
-            "PtoP"
-            if kind == _PEER
-            else _PATHS[row["copyKind"]]
-            if row["copyKind"] < len(_PATHS)
-            else ""
-        )
+        work = work._replace(size=row["bytes"])
+    if kind not in (KERNEL, _SET):
+        path = _PATHS[row["copyKind"]] if row["copyKind"] < len(_PATHS) else ""
+        path = "PtoP" if kind == _PEER else path
         host = {"HtoD": row["srcKind"], "DtoH": row["dstKind"]}.get(path, 0)
-        builder.op(
-            row["start"], row["end"], "copy", size=row["bytes"], path=path,
-            pinned=_HOST_MEMORY.get(host), **common,
-        )  # fmt: skip
+        work = work._replace(kind="copy", path=path, pinned=_HOST_MEMORY.get(host))
+    builder.op(work)
 
 
 def _add_calls(
@@ -573,7 +565,7 @@ def _add_calls(
             continue
         until, outer = end, correlation
         name = process.calls.get((domain, cbid), f"call {domain}.{cbid}")
-        builder.call(start, end, name, thread, place, (place, correlation))
+        builder.call(start, end, name, (thread, place), (place, correlation))
         where = line_at(start, thread)
         if where:
             file, _, number = where.rpartition(":")
@@ -589,7 +581,7 @@ def _add_ranges(builder: TraceBuilder, process: RecordedProcess, place: int) -> 
             opened[number] = at, thread, name
         elif flags & _RANGE_END and number in opened:
             start, thread, name = opened.pop(number)
-            builder.mark(start, at, "range", process.names.get(name, ""), thread, place)
+            builder.mark(start, at, "range", process.names.get(name, ""), (thread, place))
 
 
 def _lines(process: RecordedProcess) -> Callable[[int, int], str]:

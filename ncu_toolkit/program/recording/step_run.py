@@ -13,17 +13,15 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.base.model.profile import Extents, Launch
-from ncu_toolkit.kernel.diagnosis.needs import Needs
-from ncu_toolkit.kernel.gpu import collect
 from ncu_toolkit.kernel.gpu.runner import Session
 from ncu_toolkit.kernel.runs import store
-from ncu_toolkit.program.model import Account, Op, Step, Window
+from ncu_toolkit.program.model import Op, Step, Trace, Window
 from ncu_toolkit.program.recording import program_run, recorder
 from ncu_toolkit.program.traces import choice
 from ncu_toolkit.program.traces.account import account_of
@@ -49,6 +47,48 @@ class Selection:
     expected: int
 
 
+class Limits(NamedTuple):
+    """What may be profiled of a step."""
+
+    launches: int = program_run.DEFAULT_KERNELS
+    seconds: float = math.inf
+    """That these launches may take."""
+    under_ncu: float = math.inf
+    """Seconds that the whole program may take."""
+
+
+@dataclass(frozen=True)
+class StepJob(program_run.ProgramJob):
+    """A program whose step is profiled; which launches of it is found from its recording."""
+
+    record: recorder.RecordOptions = field(default_factory=recorder.RecordOptions)
+    launches: int = 0
+    """Launches that are profiled at most; 0: as many as `seconds_for` allows, and no more than
+    DEFAULT_KERNELS."""
+    steps: int = 0
+    """End the recorded program after so many steady steps; 0: let it run."""
+
+    def limits(self, recorded: float) -> Limits:
+        """For a program that was `recorded` in so many seconds."""
+        if self.launches:
+            return Limits(self.launches)
+        left = seconds_for(recorded)
+        most = min(program_run.DEFAULT_KERNELS, int(left / _LAUNCH_S))
+        return Limits(most, left, under_ncu(recorded))
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A program that ran with the recorder."""
+
+    trace: Trace
+    symbols: Mapping[str, tuple[str, ...]]
+    """The mangled names of each kernel by `Launch.kernel`."""
+    code: int
+    seconds: float
+    interrupted: bool
+
+
 @dataclass(frozen=True)
 class StepRun:
     """A program's trace, and the run of ncu over its step."""
@@ -58,14 +98,11 @@ class StepRun:
     step: Step
     chosen: tuple[int, ...]
     """The kernels that were to be profiled, by their places in `Trace.shapes`."""
-    session: Session | None
+    recorded: RecordedRun
+    session: Session | None = None
     """None where nothing could be profiled; `problem` says why."""
     problem: ToolkitError | None = None
     notes: tuple[str, ...] = ()
-    code: int = 0
-    """The program's exit code when it was recorded."""
-    seconds: float = 0.0
-    """How long that took."""
     interrupted: bool = False
     """Ctrl-C ended the program; what was recorded and profiled until then is here."""
 
@@ -86,14 +123,12 @@ def _alone(recorded: float) -> float:
     return 0.85 * max(0.0, recorded - 1)
 
 
-def picks(
-    step: Step, account: Account, most: int = program_run.DEFAULT_KERNELS, seconds: float = math.inf
-) -> tuple[int, ...]:
+def choose(step: Step, limits: Limits) -> tuple[int, ...]:
     """The kernels worth profiling, by their places in `Trace.shapes`: kernels that hold 95 % of the
-    step's kernel time (`choice.choose`), as many as `most` launches and `seconds` of ncu allow, and
-    one in any case. A name costs a launch for each of its grids, so names with much time for what
-    they cost come first."""
-    shapes = step.trace.shapes
+    step's kernel time (`choice.choose`), as many as the limits allow, and one in any case. A name
+    costs a launch for each of its grids, so names with much time for what they cost come first."""
+    shapes, account = step.trace.shapes, account_of(step)
+    most, seconds, _ = limits
     count = Counter[str]()
     cost: defaultdict[str, float] = defaultdict(float)
     time: defaultdict[str, float] = defaultdict(float)
@@ -120,7 +155,7 @@ def selection(
     of the same names with other grids.
 
     Args:
-        symbols: the mangled names of each kernel by `Launch.kernel` (`recorder.symbols`).
+        symbols: as in `RecordedRun`.
     """
     shapes = step.trace.shapes
     kernels = {shapes[each].kernel for each in chosen}
@@ -165,16 +200,7 @@ def _key(shape: Launch) -> _Key:
 
 
 def profile_step(
-    request: collect.Request,
-    reports: Path,
-    *,
-    timeout: float,
-    asked: recorder.RecordOptions | None = None,
-    most: int = 0,
-    steps: int = 0,
-    redact: bool = False,
-    redact_source: bool = False,
-    needs: Sequence[Needs] = (),
+    job: StepJob,
     tell: Callable[[str], None] = lambda line: None,
     watch: Callable[[str], None] = lambda line: None,
 ) -> StepRun:
@@ -182,10 +208,6 @@ def profile_step(
     in the run's folder as `TRACE`, also where nothing could be profiled.
 
     Args:
-        request: the program and how it is profiled; which launches is found here.
-        most: launches that are profiled at most; 0: as many as `seconds_for` allows, and no more than
-            DEFAULT_KERNELS.
-        steps: end the recorded program after so many steady steps; 0: let it run.
         tell: gets a line about each stage; `watch` one about each launch under ncu, a few times a
             second.
 
@@ -193,28 +215,50 @@ def profile_step(
         ToolkitError: nothing was recorded; the cause and its remedy.
         KeyboardInterrupt: it came before anything was recorded, or between recording and profiling.
     """
-    asked = asked or recorder.RecordOptions()
-    done = interrupted = False
+    made = record(job, tell)
+    folder = store.new_run_folder(job.reports, program_run.name_of(job.request.command))
+    write_trace(made.trace, folder / TRACE)
+    with keeping(folder):
+        step, limits = find_step(made.trace), job.limits(made.seconds)
+        chosen = () if made.interrupted else choose(step, limits)
+    ended = f"the program ended with exit code {made.code} when it was recorded"
+    notes = [ended] if made.code else []
+    if made.interrupted:
+        notes.append("it was interrupted while it was recorded, and no kernel was profiled")
+    elif not chosen:
+        notes.append("no kernel of the step can be profiled alone: all wait for other GPUs")
+    done = StepRun(
+        folder, folder / TRACE, step, chosen, made, notes=tuple(notes), interrupted=made.interrupted
+    )
+    if not chosen:
+        return done
+    tell(f"Profiling {len(chosen)} kernels of its {step.word} under ncu")
+    return profile(done, job, limits, watch)
+
+
+def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
+    """Run the program with the recorder. Raises as `profile_step`."""
+    options, done, interrupted = job.record, False, False
 
     def has_steps(folder: Path) -> bool:
         nonlocal done
-        done = _has_steps(folder, steps)
+        done = _has_steps(folder, job.steps)
         return done
 
-    if steps:
-        asked = replace(asked, enough=has_steps)
-    name = program_run.name_of(request.command)
+    if job.steps:
+        options = replace(options, enough=has_steps)
+    name = program_run.name_of(job.request.command)
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-record-") as place:
         raw = Path(place)
         tell(f"Recording {name}; it runs with its own input and output")
         began = time.monotonic()
         try:
-            code = recorder.record(request.command, raw, asked)
+            code = recorder.record(job.request.command, raw, options)
         except KeyboardInterrupt:
             code, interrupted = 0, True
-        recorded = time.monotonic() - began
-        if not interrupted and (done or 0 < asked.seconds < recorded):
-            after = f"{steps} steady steps" if done else f"{asked.seconds:g} s"
+        seconds = time.monotonic() - began
+        if not interrupted and (done or 0 < options.seconds < seconds):
+            after = f"{job.steps} steady steps" if done else f"{options.seconds:g} s"
             tell(f"The recorded run was ended after {after}, as was asked")
         try:
             trace = recorder.read_recording(raw, name)
@@ -225,81 +269,69 @@ def profile_step(
                 raise
             ended = f"{error.message}; it ended with exit code {code}"
             raise UsageProblem(ended, f"What it printed may say why. {error.remedy}") from None
-        symbols = recorder.symbols(raw)
-    folder = store.new_run_folder(reports, name)
-    write_trace(trace, folder / TRACE)
-    with keeping(folder):
-        step = find_step(trace)
-        left = math.inf if most else seconds_for(recorded)
-        longest = math.inf if most else under_ncu(recorded)
-        most = most or min(program_run.DEFAULT_KERNELS, int(left / _LAUNCH_S))
-        chosen = () if interrupted else picks(step, account_of(step), most, left)
-    notes = [f"the program ended with exit code {code} when it was recorded"] if code else []
+        return RecordedRun(trace, recorder.symbols(raw), code, seconds, interrupted)
+
+
+def profile(done: StepRun, job: StepJob, limits: Limits, watch: Callable[[str], None]) -> StepRun:
+    """Run ncu over the chosen kernels, into the run's folder."""
+    chosen, shapes, symbols = done.chosen, done.step.trace.shapes, done.recorded.symbols
     session: Session | None = None
     problem: ToolkitError | None = None
-    if interrupted:
-        notes.append("it was interrupted while it was recorded, and no kernel was profiled")
-    elif not chosen:
-        notes.append("no kernel of the step can be profiled alone: all wait for other GPUs")
-    else:
-        tell(f"Profiling {len(chosen)} kernels of its {step.word} under ncu")
-        try:
-            found = selection(step, chosen, symbols)
-            one = len({trace.shapes[each].kernel for each in chosen}) == 1
-            limit = min(found.expected, most) if one else found.expected
-            narrowed = replace(request, launch_count=0, extra=(*request.extra, *found.words))
-            functions = {
-                name: shape.function
-                for shape in trace.shapes
-                for name in symbols.get(shape.kernel, ())
-            }
-            start = time.monotonic()
-            last = [0, start]
-            patience = _patience(step, recorded)
-            late = False
+    interrupted, notes = False, list(done.notes)
+    try:
+        picked = selection(done.step, chosen, symbols)
+        alone = len({shapes[each].kernel for each in chosen}) == 1
+        request = replace(job.request, launch_count=0, extra=(*job.request.extra, *picked.words))
+        names = {name: each.function for each in shapes for name in symbols.get(each.kernel, ())}
+        enough = _Enough(
+            min(picked.expected, limits.launches) if alone else picked.expected,
+            _patience(done.step, done.recorded.seconds), limits.under_ncu, lambda begun: names.get(begun, begun), watch,
+        )  # fmt: skip
+        session = program_run.profile(replace(job, request=request), done.folder, enough=enough)
+        # That ncu's filters left launches out is no news here.
+        session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
+        if enough.late:
+            lifts = f"a limit that --launches {min(len(chosen), limits.launches)} lifts"
+            notes.append(f"ncu was ended after {limits.under_ncu:.0f} s, {lifts}")
+    except UsageProblem as error:
+        none = f"none of the {len(chosen)} kernels that were chosen"
+        problem = UsageProblem(f"under ncu the program launched {none}", error.remedy)
+    except ToolkitError as error:
+        problem = error
+    except KeyboardInterrupt:
+        interrupted = True
+        notes.append("it was interrupted under ncu before a launch was profiled")
+    interrupted |= session is not None and session.interrupted
+    return replace(
+        done, session=session, problem=None if session else problem, notes=tuple(notes), interrupted=interrupted
+    )  # fmt: skip
 
-            def enough(finished: int, begun: str) -> bool:
-                nonlocal late
-                now = time.monotonic()
-                if begun or finished != last[0]:
-                    last[:] = finished, now
-                if begun and finished < limit:
-                    watch(f"launch {finished + 1} of {limit}: {functions.get(begun, begun)}")
-                late = late or (0 < finished < limit and now - start > longest)
-                return finished >= limit or late or now - last[1] > patience
 
-            session = program_run.profile(
-                narrowed, reports, timeout=timeout, redact=redact, redact_source=redact_source,
-                needs=needs, folder=folder, enough=enough,
-            )  # fmt: skip
-            # That ncu's filters left launches out is no news here.
-            session.notes = [each for each in session.notes if not each.startswith("Profiled ")]
-            if late:
-                notes.append(
-                    f"ncu was ended after {longest:.0f} s, a limit that --launches {min(len(chosen), most)} lifts"
-                )
-        except UsageProblem as error:
-            problem = UsageProblem(
-                f"under ncu the program launched none of the {len(chosen)} kernels that were chosen",
-                error.remedy,
-            )
-        except ToolkitError as error:
-            problem = error
-        except KeyboardInterrupt:
-            interrupted = True
-            notes.append("it was interrupted under ncu before a launch was profiled")
-    return StepRun(
-        folder,
-        folder / TRACE,
-        step,
-        chosen,
-        session,
-        None if session else problem,
-        tuple(notes),
-        code,
-        recorded,
-        interrupted or (session is not None and session.interrupted),
-    )
+@dataclass
+class _Enough:
+    """Whether a program under ncu may end: its launches are profiled, or it takes too long."""
+
+    launches: int
+    patience: float
+    """Seconds without a launch."""
+    longest: float
+    """Seconds that ncu may take once a launch is profiled."""
+    named: Callable[[str], str]
+    watch: Callable[[str], None]
+    late: bool = False
+    """It was ended for `longest`."""
+    start: float = field(default_factory=time.monotonic)
+    last: tuple[int, float] = field(default_factory=lambda: (0, time.monotonic()))
+    """Launches that were profiled, and when one was begun or finished last."""
+
+    def __call__(self, finished: int, begun: str) -> bool:
+        now = time.monotonic()
+        if begun or finished != self.last[0]:
+            self.last = finished, now
+        if begun and finished < self.launches:
+            self.watch(f"launch {finished + 1} of {self.launches}: {self.named(begun)}")
+        self.late |= 0 < finished < self.launches and now - self.start > self.longest
+        return finished >= self.launches or self.late or now - self.last[1] > self.patience
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -210,45 +210,50 @@ def try_variants(
     out: dict[TryVariant, Tried] = {}
     done = False
     with contextlib.suppress(KeyboardInterrupt):
-        for number in range(runs):
-            left = [each for each in chosen if each not in out]
-            order = [TryVariant(), *(left if number % 2 == 0 else left[::-1])]
-            for at, variant in enumerate(order if left else ()):
-                later = [TryVariant(), *order[:0:-1]] if number + 1 < runs else []
-                coming = [*order[at + 1 :], *(each for each in later if each not in out)]
-                found = run(variant, coming)
-                times = "" if found.us is None else f", {found.word} of {units.duration(found.us)}"
-                which = f"with {variant.label}" if variant.on else "as it is"
-                tell(f"round {number + 1} of {runs}, {which}{times or ': ' + found.problem}")
-                if not variant.on:
-                    if found.problem or found.us is None:
-                        raise UsageProblem(
-                            f"the program fails without a switch: {found.problem or 'no step was timed'}",
-                            "Run it alone first",
-                        )
-                    plain.append(found)
-                    continue
+        for number, variant, coming in _turns(chosen, runs, out):
+            found = run(variant, coming)
+            times = "" if found.us is None else f", {found.word} of {units.duration(found.us)}"
+            which = f"with {variant.label}" if variant.on else "as it is"
+            tell(f"round {number + 1} of {runs}, {which}{times or ': ' + found.problem}")
+            if variant.on:
                 made[variant].append(found)
                 if said := _out(variant, found):
                     out[variant] = said
+            elif found.problem or found.us is None:
+                raise UsageProblem(
+                    f"the program fails without a switch: {found.problem or 'no step was timed'}",
+                    "Run it alone first",
+                )
+            else:
+                plain.append(found)
         done = True
     tried = [
-        out[each]
-        if each in out
-        else judged(
-            each.names,
-            each.title,
-            plain,
-            made[each],
-            differs=" ".join(switch.differs for switch, _ in each.on),
-            tolerance=each.tolerance,
-            work=each.work,
-            keep=keep_lines(each, plain[0].modules),
-        )
+        out.get(each) or _judged(each, plain, made[each])
         for each in chosen
         if each in out or (made[each] and plain)
     ]
     return tried, plain, done
+
+
+def _turns(
+    chosen: Sequence[TryVariant], runs: int, out: Container[TryVariant]
+) -> Iterator[tuple[int, TryVariant, list[TryVariant]]]:
+    """The runs of all rounds: the round, the variant, and which come next. Asks `out` before each."""
+    for number in range(runs):
+        left = [each for each in chosen if each not in out]
+        order = [TryVariant(), *(left if number % 2 == 0 else left[::-1])]
+        for at, variant in enumerate(order if left else ()):
+            later = [TryVariant(), *order[:0:-1]] if number + 1 < runs else []
+            yield number, variant, [*order[at + 1 :], *(one for one in later if one not in out)]
+
+
+def _judged(variant: TryVariant, plain: Sequence[TryRun], made: Sequence[TryRun]) -> Tried:
+    tried = judged(variant.names, variant.title, plain, made, variant.tolerance, variant.work)
+    compared = tried.compared
+    if tried.results == "differ" and (differs := " ".join(s.differs for s, _ in variant.on)):
+        compared += f" It may change this: {differs[:1].lower()}{differs[1:]}"
+    keep = keep_lines(variant, plain[0].modules)
+    return msgspec.structs.replace(tried, compared=compared, keep=keep)
 
 
 def _out(variant: TryVariant, found: TryRun) -> Tried | None:
@@ -295,15 +300,11 @@ def try_program(
     tell: Callable[[str], None] = lambda line: None,
     runner: ProgramRunner | None = None,
 ) -> tuple[ProgramTrial, Path]:
-    """Trace a program, throw switches in it, each alone and then all that are worth keeping at once.
-    The trace and what was tried lie in a new folder under `reports`.
+    """Trace a program and try settings in it, `runs` runs a side: each alone, then all that are worth
+    keeping at once. Returns what came of it, and the trace's path in a new folder under `reports`.
 
     Args:
         names: switches; empty for those that the trace's findings suggest.
-        runs: runs a side.
-
-    Returns:
-        What came of it, and the trace's path.
 
     Raises:
         ToolkitError: the program fails by itself, no switch is for what was found, or nothing can be
@@ -326,13 +327,7 @@ def try_program(
         assert found is not None
         if not _light(found.step):
             run.need_calls()
-        chosen = asked or suggested(found, first.modules, built=bool(job.build))
-        if not chosen:
-            causes = units.listed([f'"{each.title}"' for each in found.costly]) or "nothing"
-            raise UsageProblem(
-                f"there is no switch for what was found: {causes}",
-                "Name one; ncu-toolkit try --list shows them",
-            )
+        chosen = asked or _suggested(found, first, job)
         tell(f"{found.step.said} Trying {', '.join(each.label for each in chosen)}")
         tried, plain, done = try_variants(chosen, run, runs, tell=tell)
         both = winners(tried, chosen) if done else None
@@ -347,17 +342,25 @@ def try_program(
     tried = [with_ceiling(each, by_name[each.switches], found) for each in tried]
     notes = [] if done else [INTERRUPTED]
     trial = ProgramTrial(
-        program=program,
-        gpu=next((each.name for each in trace.devices), ""),
-        word=found.step.word,
+        program=program, gpu=next((each.name for each in trace.devices), ""), word=found.step.word,
         before_us=tuple(each.us for each in plain if each.us is not None),
-        tried=tuple(sorted(tried, key=_order)),
-        notes=tuple(filter(None, [*notes, clocks_differ(plain)])),
-    )
+        tried=tuple(sorted(tried, key=_order)), notes=tuple(filter(None, [*notes, clocks_differ(plain)])),
+    )  # fmt: skip
     path = store.new_run_folder(reports, program) / TRACE
     write_trace(trace, path)
     save_trial(trial, trial_path(path))
     return trial, path
+
+
+def _suggested(found: ProgramDiagnosis, first: TryRun, job: TryJob) -> tuple[TryVariant, ...]:
+    """As `suggested`; raises UsageProblem where there is none."""
+    if chosen := suggested(found, first.modules, built=bool(job.build)):
+        return chosen
+    causes = units.listed([f'"{each.title}"' for each in found.costly]) or "nothing"
+    raise UsageProblem(
+        f"there is no switch for what was found: {causes}",
+        "Name one; ncu-toolkit try --list shows them",
+    )
 
 
 def _light(step: Step) -> bool:

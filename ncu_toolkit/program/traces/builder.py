@@ -5,12 +5,22 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model.profile import Device, Extents, Launch
 from ncu_toolkit.kernel.sass.disassembly import readable
-from ncu_toolkit.program.model import STEP_RANGE, Call, CallKind, Lack, Mark, MarkKind, Op, Trace
+from ncu_toolkit.program.model import (
+    STEP_RANGE,
+    Call,
+    CallKind,
+    Lack,
+    Mark,
+    MarkKind,
+    Op,
+    OpKind,
+    Trace,
+)
 
 #: Times (ns) beyond this are absurd: it is 146 years.
 _FAR: Final = 1 << 62
@@ -141,6 +151,38 @@ class _Places(dict[Any, int]):
         return place
 
 
+class LaunchShape(NamedTuple):
+    """What launches of one kernel share."""
+
+    kernel: str
+    grid: Extents | None
+    block: Extents | None
+    registers: int | None = None
+    static: int | None = None
+    dynamic: int | None = None
+    function: str = ""
+    workload: str = ""
+
+
+class GpuWork(NamedTuple):
+    """Work of a GPU, as profilers record it."""
+
+    start: Any
+    end: Any
+    kind: OpKind
+    shape: int = -1
+    key: Any = None
+    """That of the call that queued it."""
+    device: Any = 0
+    stream: int = 0
+    process: int = -1
+    """-1 for that of the call."""
+    size: int | None = None
+    path: str = ""
+    pinned: bool | None = None
+    node: int = 0
+
+
 class TraceBuilder:
     """Gathers a trace. Events whose times cannot be are left out and counted (`left_out`)."""
 
@@ -159,37 +201,22 @@ class TraceBuilder:
         """start, end, kind, name, thread, process."""
         self._lines: dict[int, tuple[str, int]] = {}
         self._called: dict[Any, int | list[int]] = {}
-        self._ops: list[tuple[Any, ...]] = []
-        self._keys: list[Any] = []
+        self._ops: list[GpuWork] = []
         self._marks: list[tuple[int, int, MarkKind, int, int, int]] = []
 
-    def shape(
-        self,
-        kernel: str,
-        grid: Extents | None,
-        block: Extents | None,
-        registers: int | None = None,
-        static: int | None = None,
-        dynamic: int | None = None,
-        function: str = "",
-        workload: str = "",
-    ) -> int:
+    def shape(self, shape: LaunchShape) -> int:
         """The place of a kernel with a launch's shape."""
-        return self.shapes[
-            kernel[:_LONGEST], function, grid, block, registers, static, dynamic, workload
-        ]
+        return self.shapes[shape._replace(kernel=shape.kernel[:_LONGEST])]
 
     def call(
-        self, start: Any, end: Any, name: str, thread: int = 0, process: int = 0, key: Any = None
+        self, start: Any, end: Any, name: str, thread: tuple[int, int] = (0, 0), key: Any = None
     ) -> None:
-        """A call of the host. `key` is what the work that it queued is given as `key`."""
+        """A call of the host by a thread of a process. `key` is that of the work that it queued."""
         if not sound_time(start, end):
             self.left_out["call"] += 1
             return
         place, name = len(self.calls), name[:_FUNCTION]
-        self.calls.append(
-            (start, end, call_kind(name), self.names[call_name(name)], thread, process)
-        )
+        self.calls.append((start, end, call_kind(name), self.names[call_name(name)], *thread))
         if key is not None:
             there = self._called.setdefault(key, place)
             if there is not place and isinstance(there, int):
@@ -201,32 +228,14 @@ class TraceBuilder:
         """The user's line that made a call, by its place in `calls`."""
         self._lines[call] = file, line
 
-    def op(
-        self,
-        start: Any,
-        end: Any,
-        kind: str,
-        shape: int = -1,
-        key: Any = None,
-        device: Any = 0,
-        stream: int = 0,
-        process: int = -1,
-        size: int | None = None,
-        path: str = "",
-        pinned: bool | None = None,
-        node: int = 0,
-    ) -> None:
-        """Work of a GPU; `process` -1 for the process of the call that queued it."""
-        if not sound_time(start, end):
-            self.left_out[{"kernel": "launch", "copy": "copy"}.get(kind, "set")] += 1
-            return
-        self._ops.append(
-            (start, end, kind, shape, device, stream, process, size, path, pinned, node)
-        )
-        self._keys.append(key)
+    def op(self, work: GpuWork) -> None:
+        if sound_time(work.start, work.end):
+            self._ops.append(work)
+        else:
+            self.left_out[{"kernel": "launch", "copy": "copy"}.get(work.kind, "set")] += 1
 
     def mark(
-        self, start: Any, end: Any, kind: MarkKind, name: str, thread: int = 0, process: int = 0
+        self, start: Any, end: Any, kind: MarkKind, name: str, thread: tuple[int, int] = (0, 0)
     ) -> None:
         """A named range of time; "range" turns to "step" where PyTorch's profiler or
         `ncu_toolkit.step` named it so."""
@@ -235,14 +244,14 @@ class TraceBuilder:
         if not sound_time(start, end):
             self.left_out["range"] += 1
         elif name:
-            self._marks.append((start, end, kind, self.names[name[:_LONGEST]], thread, process))
+            self._marks.append((start, end, kind, self.names[name[:_LONGEST]], *thread))
 
     @property
     def unrecorded(self) -> str:
         """What to say of launches none of whose kernels was recorded, after "no kernel"; empty where
         there are none, or some kernel was."""
         launches = sum(call[2] in ("launch", "graph") for call in self.calls)
-        if not launches or any(op[2] == "kernel" for op in self._ops):
+        if not launches or any(work.kind == "kernel" for work in self._ops):
             return ""
         return f"although the host made {units.counted(launches, 'launch', 'launches')}: likely the driver did not let the profiler see the GPU"
 
@@ -264,44 +273,29 @@ class TraceBuilder:
         line_of = {call: lines[labels[at]] for call, at in self._lines.items() if call < len(order)}
         devices, launching = _Places(), set[int]()
         ops = []
-        callers = [self._caller(*each) for each in zip(self._keys, self._ops, strict=True)]
+        callers = [self._caller(work) for work in self._ops]
         usual = self._usual_processes(callers)
         for at in sorted(range(len(self._ops)), key=lambda at: self._ops[at][:2]):
-            start, end, kind, shape, device, stream, process, *rest = self._ops[at]
+            start, end, kind, shape, _, device, stream, process, *_ = work = self._ops[at]
             call = callers[at]
             if kind == "kernel" and call >= 0 and self.calls[call][2] == "other":
                 launching.add(call)  # newer than the profiler, which calls it INVALID
             if process < 0:
                 process = self.calls[call][5] if call >= 0 else usual.get(device, 0)
             call = place[call] if call >= 0 else -1
-            where = devices[device], stream, process
-            ops.append(Op(start - zero, end - zero, kind, shape, call, *where, *rest))
+            where = devices[device], stream, process, work.size, work.path, work.pinned, work.node
+            ops.append(Op(start - zero, end - zero, kind, shape, call, *where))
         calls = tuple(
-            Call(
-                start - zero,
-                end - zero,
-                "launch" if old in launching else kind,
-                name,
-                thread,
-                process,
-                line_of.get(old, -1),
-            )
+            Call(start - zero, end - zero, "launch" if old in launching else kind, name, thread, process, line_of.get(old, -1))
             for old in order
             for start, end, kind, name, thread, process in (self.calls[old],)
-        )
+        )  # fmt: skip
         marks = tuple(
-            Mark(start - zero, end - zero, kind, name, thread, process)
-            for start, end, kind, name, thread, process in sorted(
-                self._marks, key=lambda each: (each[0], -each[1])
-            )
+            Mark(start - zero, end - zero, kind, *rest)
+            for start, end, kind, *rest in sorted(self._marks, key=lambda each: (each[0], -each[1]))
         )
         self._compare_clocks(ops, calls)
-        for what, number in self.left_out.items():
-            several = f"{number} {what}{'es' if what.endswith('ch') else 's'} have"
-            some = several if number > 1 else f"1 {what} has"
-            self.notes.append(
-                f"{some} impossible times and {'are' if number > 1 else 'is'} left out."
-            )
+        self._note_left_out()
         return Trace(
             source=source,
             program=self.program,
@@ -319,12 +313,20 @@ class TraceBuilder:
             notes=tuple(self.notes),
         )
 
-    def _caller(self, key: Any, op: Sequence[Any]) -> int:
+    def _note_left_out(self) -> None:
+        for what, number in self.left_out.items():
+            several = f"{number} {what}{'es' if what.endswith('ch') else 's'} have"
+            some = several if number > 1 else f"1 {what} has"
+            self.notes.append(
+                f"{some} impossible times and {'are' if number > 1 else 'is'} left out."
+            )
+
+    def _caller(self, work: GpuWork) -> int:
         """The call that queued work: of several with its key, the last before it."""
-        found = self._called.get(key, -1) if key is not None else -1
+        found = self._called.get(work.key, -1) if work.key is not None else -1
         if isinstance(found, int):
             return found
-        before = [at for at in found if self.calls[at][0] <= op[0]]
+        before = [at for at in found if self.calls[at][0] <= work.start]
         return max(before, key=lambda at: self.calls[at][0], default=-1)
 
     def _usual_processes(self, callers: Sequence[int]) -> dict[Any, int]:
@@ -332,7 +334,7 @@ class TraceBuilder:
         the recording began is of that one too."""
         counts: dict[Any, Counter[int]] = {}
         for call, op in zip(callers, self._ops, strict=True):
-            of_device = counts.setdefault(op[4], Counter())
+            of_device = counts.setdefault(op.device, Counter())
             if call >= 0:
                 of_device[self.calls[call][5]] += 1
         overall = Counter(call[5] for call in self.calls)
@@ -373,18 +375,10 @@ class TraceBuilder:
             yield "memory kinds"
 
 
-def _launch(shape: tuple[Any, ...]) -> Launch:
-    kernel, function, grid, block, registers, static, dynamic, workload = shape
-    return Launch(
-        readable(kernel) if kernel.startswith("_Z") else kernel,
-        function or function_name(kernel),
-        grid,
-        block,
-        registers,
-        static,
-        dynamic,
-        workload=workload,
-    )
+def _launch(shape: LaunchShape) -> Launch:
+    kernel, grid, block, registers, static, dynamic, function, workload = shape
+    name, function = readable(kernel) if kernel.startswith("_Z") else kernel, function or function_name(kernel)  # fmt: skip
+    return Launch(name, function, grid, block, registers, static, dynamic, workload=workload)
 
 
 def _labels(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:

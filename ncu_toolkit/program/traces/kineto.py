@@ -23,6 +23,8 @@ from ncu_toolkit.program.traces.builder import (
     MODULE,
     STEP,
     UNLOCK,
+    GpuWork,
+    LaunchShape,
     TraceBuilder,
     figure,
     own_code,
@@ -228,14 +230,11 @@ class _Events:
         return self._numbers.setdefault(text, -1 - len(self._numbers))
 
     def _kernel(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
-        shape = self._to.shape(
-            event.name,
-            _three(args.grid),
-            _three(args.block),
-            figure(args.registers),
-            figure(args.shared),
+        sizes = _three(args.grid), _three(args.block), figure(args.registers), figure(args.shared)
+        shape = self._to.shape(LaunchShape(event.name, *sizes))
+        self._to.op(
+            GpuWork(start, end, "kernel", shape, **self._where(event, args), node=whole(args.node))
         )
-        self._to.op(start, end, "kernel", shape, **self._where(event, args), node=whole(args.node))
 
     def _copy(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         found = _COPY.match(event.name)
@@ -244,15 +243,15 @@ class _Events:
             path = ""
         host = {"HtoD": source, "DtoH": to}.get(path, "")
         pinned = {"Pinned": True, "Pageable": False}.get(host)
-        self._to.op(
+        self._to.op(GpuWork(
             start, end, "copy", **self._where(event, args), node=whole(args.node),
             size=figure(args.bytes), path=path, pinned=pinned,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _set(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
-        self._to.op(
+        self._to.op(GpuWork(
             start, end, "set", **self._where(event, args), node=whole(args.node), size=figure(args.bytes)
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _where(self, event: _Event, args: _Arguments) -> dict[str, Any]:
         device = args.device if type(args.device) is int else whole(event.pid)
@@ -264,13 +263,13 @@ class _Events:
             self.foreign = self.foreign or visible(event.name, 60)
         process, thread = self._thread(event)
         before = len(self._to.calls)
-        self._to.call(start, end, event.name, thread, process, _key(args.correlation))
+        self._to.call(start, end, event.name, (thread, process), _key(args.correlation))
         if len(self._to.calls) > before and start is not None:
             self._frames[process, thread].calls.append((start, before))
 
     def _range(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         process, thread = self._thread(event)
-        self._to.mark(start, end, "range", event.name, thread, process)
+        self._to.mark(start, end, "range", event.name, (thread, process))
 
     def _operator(
         self, event: _Event, args: _Arguments, start: int | None, end: int | None
@@ -281,7 +280,7 @@ class _Events:
         where = self._thread(event)
         sizes = list(_sizes(args.dims))
         self._to.sized = self._to.sized or bool(sizes)
-        self._to.mark(start, end, "operator", " ".join((event.name, *sizes)), where[1], where[0])
+        self._to.mark(start, end, "operator", " ".join((event.name, *sizes)), where[::-1])
         if start is None or end is None:
             return None
         if type(args.stack) is str and args.stack:
@@ -327,7 +326,7 @@ class _Events:
         for where, start, ends, name in sorted(self._modules):  # not those that a module calls
             if start >= outermost.get(where, start):
                 outermost[where] = -ends
-                self._to.mark(start, -ends, "range", name, where[1], where[0])
+                self._to.mark(start, -ends, "range", name, where[::-1])
         known: dict[int, Place | None] = {}
         for frames in self._frames.values():
             of_thread: dict[int, Place] = {}

@@ -18,8 +18,16 @@ from ncu_toolkit.base.core import files, units
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.model.profile import Device
-from ncu_toolkit.program.model import Trace
-from ncu_toolkit.program.traces.builder import UNLOCK, TraceBuilder, figure, own_code, whole
+from ncu_toolkit.program.model import MarkKind, OpKind, Trace
+from ncu_toolkit.program.traces.builder import (
+    UNLOCK,
+    GpuWork,
+    LaunchShape,
+    TraceBuilder,
+    figure,
+    own_code,
+    whole,
+)
 
 _ACTIVITY: Final = "CUPTI_ACTIVITY_KIND_"
 #: Tables that are read.
@@ -267,7 +275,7 @@ class _Database:
             if shape is None:
                 known[key] = shape = self._shape(*raw)
             where = self._where(process, device, stream, correlation)
-            self._to.op(start, end, "kernel", shape, **where, node=whole(node))
+            self._to.op(GpuWork(start, end, "kernel", shape, **where, node=whole(node)))
 
     def _shape(self, name: Any, short: Any, mangled: Any, *figures: Any) -> int:
         gx, gy, gz, bx, by, bz = map(whole, figures[:6])
@@ -275,7 +283,7 @@ class _Database:
         kernel = self._text(name) or self._text(mangled) or self._text(short) or "an unnamed kernel"
         function = self._text(short)[:_NAME]
         return self._to.shape(
-            kernel, (gx, gy, gz), (bx, by, bz), registers, static, dynamic, function
+            LaunchShape(kernel, (gx, gy, gz), (bx, by, bz), registers, static, dynamic, function)
         )
 
     def _copies(self) -> None:
@@ -291,13 +299,13 @@ class _Database:
             self._moved("set", set_)
 
     def _moved(
-        self, kind: str, row: Sequence[Any], path: str = "", pinned: bool | None = None
+        self, kind: OpKind, row: Sequence[Any], path: str = "", pinned: bool | None = None
     ) -> None:
         start, end, process, device, stream, correlation, size, node = row
         where = self._where(process, device, stream, correlation)
-        self._to.op(
+        self._to.op(GpuWork(
             start, end, kind, **where, size=figure(size), path=path, pinned=pinned, node=whole(node)
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _graphs(self) -> None:
         """Launches of CUDA graphs that were recorded as a whole."""
@@ -306,10 +314,9 @@ class _Database:
             f"{_ACTIVITY}GRAPH_TRACE", "start", "end", *_WHERE, "graphId"
         ):  # fmt: skip
             name = f"CUDA graph {whole(graph)}"
-            shape = self._to.shape(name, None, None, function=name, workload="graph")
-            self._to.op(
-                start, end, "kernel", shape, **self._where(process, device, stream, correlation)
-            )
+            shape = LaunchShape(name, None, None, function=name, workload="graph")
+            where = self._where(process, device, stream, correlation)
+            self._to.op(GpuWork(start, end, "kernel", self._to.shape(shape), **where))
             whole_graphs += 1
         if whole_graphs:
             self._to.notes.append(
@@ -331,7 +338,8 @@ class _Database:
                 continue
             if key:
                 keys[len(self._to.calls)] = key
-            self._to.call(start, end, self._text(name) or "an unnamed call", number, process, key)
+            called = self._text(name) or "an unnamed call"
+            self._to.call(start, end, called, (number, process), key)
         for call, key in keys.items() if chains else ():
             if key in chains:
                 self._to.line(call, *lines[chains[key]])
@@ -374,11 +382,9 @@ class _Database:
             if operator:
                 sizes = _SIZES.findall(operator[2] or "")
                 self._to.sized = self._to.sized or bool(sizes)
-                self._to.mark(
-                    start, end, "operator", " ".join((operator[1], *sizes)), thread, process
-                )
-            else:
-                self._to.mark(start, end, "range", name, thread, process)
+                name = " ".join((operator[1], *sizes))
+            mark: MarkKind = "operator" if operator else "range"
+            self._to.mark(start, end, mark, name, (thread, process))
 
     def _program(self) -> None:
         """The name of the process that called CUDA most."""

@@ -520,7 +520,8 @@ def test_a_board_that_comes_later_is_used(inside: Path) -> None:
     (inside / "seconds").write_text("0.2")
     with simulated(1) as made, opened(made.scheduler_address) as where:
         made.scale(2)
-        task = ("gemm_fp32/autotuned", "64", "float32", "", {"BM": 1}, 3, None, True)
+        bench = tune.BenchOf("gemm_fp32/autotuned", "64", "float32", "")
+        task = (bench, {"BM": 1}, 3, None, True)
         boards = Counter(done.where for done in where.run(tune.measure_setting, [task] * 40))
     assert len(boards) == 2, boards
 
@@ -648,7 +649,7 @@ def test_another_service_is_one_line_at_once(here: Path, first: bytes | None) ->
 
         threading.Thread(target=serve, daemon=True).start()
         words = [sys.executable, "-c", f"""
-from ncu_toolkit.kernel.gpu import cluster
+from ncu_toolkit.guests.cluster import cluster
 cluster.CONNECT_SECONDS = 1.0
 from ncu_toolkit.cli import main
 main([*{TUNE!r}, "--cluster", "tcp://127.0.0.1:{server.getsockname()[1]}"])"""]  # fmt: skip

@@ -398,10 +398,8 @@ def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPat
         cases = select(
             ("autotuned",),
             (),
-            False,
             "4096",
             None,
-            default_sizes=lambda problem: (),
             overrides=overrides,
             predecessors=True,
         )

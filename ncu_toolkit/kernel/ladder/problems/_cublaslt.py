@@ -53,42 +53,51 @@ class Operand:
     transposed: bool = False
 
 
-def fastest(
-    xp: Any, m: int, n: int, k: int, a: Operand, b: Operand, c: Operand
-) -> Callable[[], None]:
-    """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics
-    name, timed here in turns, the GPU resting between them. Raises EnvironmentProblem: no cuBLASLt
-    is loaded, or it has no algorithm for this product. Raises KernelProblem: a call of it
-    failed."""
-    xp.cuda.device.get_cublas_handle()  # loads the library
-    version = xp.cuda.runtime.runtimeGetVersion() // 1000
-    try:
-        library = ctypes.CDLL(f"libcublasLt.so.{version}")
-    except OSError as error:
-        remedy = "It comes with cuBLAS: pip install nvidia-cublas"
-        raise EnvironmentProblem(f"cuBLASLt cannot be loaded ({error})", remedy) from error
+class _CublasLt:
+    """cuBLASLt, and what it makes for one product."""
 
-    def call(function: str, *arguments: Any) -> None:
-        status = library[function](*arguments)
+    def __init__(self, xp: Any, product: str) -> None:
+        xp.cuda.device.get_cublas_handle()  # loads the library
+        version = xp.cuda.runtime.runtimeGetVersion() // 1000
+        self.product = product
+        try:
+            self.functions = ctypes.CDLL(f"libcublasLt.so.{version}")
+        except OSError as error:
+            remedy = "It comes with cuBLAS: pip install nvidia-cublas"
+            raise EnvironmentProblem(f"cuBLASLt cannot be loaded ({error})", remedy) from error
+
+    def call(self, function: str, *arguments: Any) -> None:
+        status = self.functions[function](*arguments)
         if status:
-            raise KernelProblem(f"{function} failed with status {status} at {m}x{n}x{k}")
+            raise KernelProblem(f"{function} failed with status {status} at {self.product}")
 
-    def made(function: str, *arguments: Any) -> ctypes.c_void_p:
+    def made(self, function: str, *arguments: Any) -> ctypes.c_void_p:
         handle = ctypes.c_void_p()
-        call(function, ctypes.byref(handle), *arguments)
+        self.call(function, ctypes.byref(handle), *arguments)
         return handle
 
-    def layout(operand: Operand, rows: int, columns: int) -> ctypes.c_void_p:
+    def layout(self, operand: Operand, rows: int, columns: int) -> ctypes.c_void_p:
         # A row-major matrix is its transpose to a library that counts by columns.
         if operand.transposed:
             rows, columns = columns, rows
         pitch = ctypes.c_int64(operand.array.shape[1])
         sizes = ctypes.c_uint64(columns), ctypes.c_uint64(rows), pitch
-        return made("cublasLtMatrixLayoutCreate", operand.type, *sizes)
+        return self.made("cublasLtMatrixLayoutCreate", operand.type, *sizes)
 
-    def attribute(function: str, handle: ctypes.c_void_p, key: int, value: Any) -> None:
-        call(function, handle, key, ctypes.byref(value), ctypes.sizeof(value))
+    def attribute(self, function: str, handle: ctypes.c_void_p, key: int, value: Any) -> None:
+        self.call(function, handle, key, ctypes.byref(value), ctypes.sizeof(value))
 
+
+def fastest(
+    xp: Any, sizes: tuple[int, int, int], a: Operand, b: Operand, c: Operand
+) -> Callable[[], None]:
+    """A callable that runs C = A B by the fastest of the algorithms that cuBLASLt's heuristics
+    name, timed here in turns, the GPU resting between them. `sizes` are M, N and K. Raises
+    EnvironmentProblem: no cuBLASLt is loaded, or it has no algorithm for this product. Raises
+    KernelProblem: a call of it failed."""
+    m, n, k = sizes
+    library = _CublasLt(xp, f"{m}x{n}x{k}")
+    made, layout, attribute = library.made, library.layout, library.attribute
     handle = made("cublasLtCreate")
     operation = made("cublasLtMatmulDescCreate", _COMPUTE_32F, _REAL_32F)
     # C^T = B^T A^T: what the library calls A is B.
@@ -103,17 +112,17 @@ def fastest(
     ):
         attribute("cublasLtMatmulPreferenceSetAttribute", wanted, key, value)
     found, count = (_Heuristic * ALGORITHMS)(), ctypes.c_int()
-    status = library.cublasLtMatmulAlgoGetHeuristic(
+    status = library.functions.cublasLtMatmulAlgoGetHeuristic(
         handle, operation, left, right, out, out, wanted, ALGORITHMS, found, ctypes.byref(count)
     )
     usable = [each for each in found[: count.value] if each.state == 0]
     if status or not usable:
-        what = f"cuBLASLt has no algorithm for {m}x{n}x{k}"
+        what = f"cuBLASLt has no algorithm for {library.product}"
         raise EnvironmentProblem(what, "Choose another size")
     workspace = xp.empty(_WORKSPACE, dtype=xp.uint8)
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
     pointers = [ctypes.c_void_p(operand.array.data.ptr) for operand in (b, a, c)]
-    multiply, stream_of = library.cublasLtMatmul, xp.cuda.get_current_stream
+    multiply, stream_of = library.functions.cublasLtMatmul, xp.cuda.get_current_stream
 
     def bound(algorithm: _Heuristic) -> Callable[[], None]:
         fixed = (
@@ -124,7 +133,9 @@ def fastest(
         def run() -> None:
             status = multiply(*fixed, ctypes.c_void_p(stream_of().ptr))
             if status:
-                raise KernelProblem(f"cublasLtMatmul failed with status {status} at {m}x{n}x{k}")
+                raise KernelProblem(
+                    f"cublasLtMatmul failed with status {status} at {library.product}"
+                )
 
         return run
 

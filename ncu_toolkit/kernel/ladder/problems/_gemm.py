@@ -62,7 +62,7 @@ class Gemm(Problem):
         """The fastest of cuBLASLt's algorithms, with sums in float32."""
         element = getattr(case.xp.cuda.runtime, _TYPES[case.dtype])
         operands = (Operand(arrays[name], element) for name in "ABC")
-        return fastest(case.xp, *extents(case), *operands)
+        return fastest(case.xp, extents(case), *operands)
 
 
 def extents(case: Case) -> tuple[int, int, int]:
