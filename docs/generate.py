@@ -39,9 +39,9 @@ import click
 import recorded
 import switch_tables
 import watch_session
-from heldout import fit
 
 from benchmarks import calibrate, readings
+from benchmarks.heldout import fit
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import EnvironmentProblem
 from ncu_toolkit.base.metrics import registry
@@ -873,7 +873,7 @@ def _state() -> str:
         "docs",
         "benchmarks",
         "tests/recorded.py",
-        "tests/heldout/fit.py",
+        "benchmarks/heldout/fit.py",
         "README.md",
     ):
         path = ROOT / top

@@ -10,10 +10,10 @@ from functools import cache, partial
 
 import pytest
 import recorded
-from heldout import fit
 
 from benchmarks import calibrate
 from benchmarks.calibrate import Accuracy, Calibration, CalibrationGoals
+from benchmarks.heldout import fit
 from ncu_toolkit.kernel.diagnosis.calibrate import Estimate, Judged
 from ncu_toolkit.kernel.ladder.catalogue import load_families
 from ncu_toolkit.kernel.runs import store
@@ -153,7 +153,7 @@ def test_cases_on_record_are_current() -> None:
     """Those of the recordings; test_heldout.py has the others."""
     report = "h200"
     held = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == report]
-    assert fit.of_ladders(report, calibration().outcomes) == held, "run tests/heldout/fit.py"
+    assert fit.of_ladders(report, calibration().outcomes) == held, "run benchmarks/heldout/fit.py"
 
 
 def test_a_step_that_gains_nothing_proves_nothing() -> None:
