@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 from urllib.parse import unquote
 
-import history_rows
 import pytest
 import recorded
 import render_fixture
@@ -85,6 +84,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _history(root: Path):  # type: ignore[no-untyped-def]
     pytest.importorskip("duckdb")
+    import history_rows
+
     from ncu_toolkit.guests.history import history, trends
 
     with pytest.MonkeyPatch.context() as patch:
