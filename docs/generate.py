@@ -49,7 +49,6 @@ from ncu_toolkit.base.model import Diagnosis, Profile, Timing
 from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.cli import COMMANDS, cli
-from ncu_toolkit.guests.history import history
 from ncu_toolkit.kernel.diagnosis import engine, glossary
 from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
 from ncu_toolkit.kernel.diagnosis.time_model import NOISE
@@ -773,7 +772,12 @@ def history_example() -> str:
         "history transpose_smem",
     )
     with tempfile.TemporaryDirectory() as folder:
-        known = {**os.environ, history.VARIABLE: folder, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        known = {
+            **os.environ,
+            "NCU_TOOLKIT_HISTORY": folder,
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "100",
+        }
         told = [
             f"$ ncu-toolkit {words}\n"
             + subprocess.run(
