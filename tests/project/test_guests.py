@@ -116,7 +116,14 @@ def test_other_tests_collect_without_a_guest(name: str, tmp_path: Path) -> None:
     skip = shutil.ignore_patterns("__pycache__", "*.xz")
     shutil.copytree(recorded.ROOT / "tests", tmp_path / "tests", ignore=skip)
     shutil.rmtree(tmp_path / "tests" / "guests" / name, ignore_errors=True)
-    for linked in ("benchmarks", "docs", "pyproject.toml", "README.md", "Makefile"):
+    for linked in (
+        "benchmarks",
+        "docs",
+        "pyproject.toml",
+        "README.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+    ):
         (tmp_path / linked).symlink_to(recorded.ROOT / linked)
     done = run(tmp_path, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests")
     assert done.returncode == 0, done.stdout[-2000:]
