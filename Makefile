@@ -105,7 +105,7 @@ mutation-test: $(STAMP)  ## Damage reports thousands of times, without and with 
 	$(RUN) tests/mutation.py --count $(MUTATIONS) --seed 600000 --checksum $(MUTATED)
 
 bench-toolkit: $(STAMP)  ## Launches per second and memory a launch for reports of 500, 2000 and 10000 launches, beside ncu where it is installed.
-	$(RUN) tests/scale.py 500 2000 10000 --pages
+	$(RUN) benchmarks/scale.py 500 2000 10000 --pages
 
 bench-cost: $(GPU_STAMP)  ## Measure passes, time and report size of our set beside ncu's own, and reading beside ncu --import; needs a GPU and ncu.
 	$(RUN) benchmarks/cost.py --output docs/data/cost.json --budget $(BUDGET)

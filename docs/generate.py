@@ -39,9 +39,9 @@ import click
 import recorded
 import switch_tables
 import watch_session
-from heldout import fit
 
 from benchmarks import calibrate, readings
+from benchmarks.heldout import fit
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import EnvironmentProblem
 from ncu_toolkit.base.metrics import registry
@@ -49,7 +49,6 @@ from ncu_toolkit.base.model import Diagnosis, Profile, Timing
 from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.cli import COMMANDS, cli
-from ncu_toolkit.guests.history import history
 from ncu_toolkit.kernel.diagnosis import engine, glossary
 from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
 from ncu_toolkit.kernel.diagnosis.time_model import NOISE
@@ -773,7 +772,12 @@ def history_example() -> str:
         "history transpose_smem",
     )
     with tempfile.TemporaryDirectory() as folder:
-        known = {**os.environ, history.VARIABLE: folder, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        known = {
+            **os.environ,
+            "NCU_TOOLKIT_HISTORY": folder,
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "100",
+        }
         told = [
             f"$ ncu-toolkit {words}\n"
             + subprocess.run(
@@ -873,7 +877,7 @@ def _state() -> str:
         "docs",
         "benchmarks",
         "tests/recorded.py",
-        "tests/heldout/fit.py",
+        "benchmarks/heldout/fit.py",
         "README.md",
     ):
         path = ROOT / top

@@ -23,8 +23,8 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import recorded
-from heldout import score
 
+from benchmarks.heldout import score
 from ncu_toolkit.guests.mcp.digest import Digest
 from ncu_toolkit.guests.mcp.reports import ServedReport
 from ncu_toolkit.guests.mcp.tools import analysed

@@ -16,8 +16,6 @@ from program_found import small
 
 from ncu_toolkit.base.core.errors import GateFailed, InputProblem
 from ncu_toolkit.cli import cli
-from ncu_toolkit.guests.history import history
-from ncu_toolkit.guests.history.intake import rows_of_trial
 from ncu_toolkit.kernel.pages import json as json_pages
 from ncu_toolkit.program.analysis.trial import save_trial, trial_path
 from ncu_toolkit.program.model import ProgramTrial, Results, Tried, TryOutcome
@@ -50,7 +48,7 @@ def asked(
         return TRIAL, tmp_path / "program.ncu-trace"
 
     monkeypatch.setattr(trying, "try_program", fake)
-    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
     return found
 
 
@@ -119,22 +117,6 @@ def test_analyze_shows_what_was_measured(tmp_path: Path) -> None:
     assert plain != tried
     trial_path(path).write_text("{")
     assert "What was tried is left out" in CliRunner().invoke(cli, ["analyze", str(path)]).output
-
-
-def test_the_history_has_the_step_with_and_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
-    rows = rows_of_trial(TRIAL, tmp_path / "20260101-train")
-    assert [(row.name, row.time_us, row.title) for row in rows] == [
-        ("step of train.py", 46600.0, ""),
-        ("step of train.py with tf32", 17900.0, "2.60× as fast"),
-    ]
-    assert rows[1].spread == 0.0
-    pytest.importorskip("duckdb")
-    history.add(rows)
-    shown = CliRunner().invoke(cli, ["history"]).output
-    assert re.search(r"^step of train.py with tf32 .*2.60× as fast", shown, re.MULTILINE)
 
 
 def test_two_trials_are_compared(tmp_path: Path) -> None:

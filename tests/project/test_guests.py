@@ -106,6 +106,30 @@ def test_each_guest_can_be_deleted(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", GUESTS)
+def test_other_tests_collect_without_a_guest(name: str, tmp_path: Path) -> None:
+    """With its folders gone from package and tests. Recordings are linked: they are big."""
+    without(tmp_path, f"guests/{name}")
+    big = tmp_path / "ncu_toolkit" / "data" / "recordings"
+    if (recordings := recorded.ROOT / "ncu_toolkit" / "data" / "recordings").is_dir():
+        big.symlink_to(recordings)
+    skip = shutil.ignore_patterns("__pycache__", "*.xz")
+    shutil.copytree(recorded.ROOT / "tests", tmp_path / "tests", ignore=skip)
+    shutil.rmtree(tmp_path / "tests" / "guests" / name, ignore_errors=True)
+    for linked in (
+        "benchmarks",
+        "docs",
+        "pyproject.toml",
+        "README.md",
+        "CONTRIBUTING.md",
+        "Makefile",
+    ):
+        (tmp_path / linked).symlink_to(recorded.ROOT / linked)
+    done = run(tmp_path, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests")
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.slow
 def test_reports_are_answered_without_the_wings_above(tmp_path: Path) -> None:
     without(tmp_path, "guests", "cli", "api", "program")
     done = run(tmp_path, "-c", KERNEL_ALONE, str(tmp_path))

@@ -2,7 +2,7 @@
 pages open.
 
 Times are processor time where that is what grows, ratios where machines differ, and limits far
-above what an idle machine needs. The goal for opening a page is 2 s (tests/scale.py and the
+above what an idle machine needs. The goal for opening a page is 2 s (benchmarks/scale.py and the
 browser's own clock measure it: about half a second); a busy machine gets a multiple of it."""
 
 from __future__ import annotations

@@ -10,13 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import history_rows
 import pytest
 import render_fixture
 from browser import Browser, require_chromium
 
 from ncu_toolkit.base.core.errors import EnvironmentProblem
-from ncu_toolkit.guests.tune import view as tune_view
 from ncu_toolkit.kernel.pages.book import open_book
 from ncu_toolkit.kernel.pages.html import write_answer, write_run
 
@@ -204,6 +202,9 @@ def test_trends_of_the_history_are_its_times(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("duckdb")
+    pytest.importorskip("ncu_toolkit.guests.history")
+    import history_rows
+
     from ncu_toolkit.guests.history import history, trends
 
     monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
@@ -236,6 +237,7 @@ def _linear(places: Sequence[float], numbers: Sequence[float], within: float) ->
 
 
 def test_a_landscape_is_its_table(browser: Browser, tmp_path: Path) -> None:
+    tune_view = pytest.importorskip("ncu_toolkit.guests.tune.view")
     (search, *_) = tune_view.kept("NVIDIA H200", "gemm_fp32")["autotuned"]
     page = tmp_path / "landscape.html"
     page.write_text(tune_view.page(search), encoding="utf-8")

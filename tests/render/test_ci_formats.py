@@ -19,14 +19,12 @@ import recorded
 import report_files
 from program_found import small
 
+from ncu_toolkit.base.core import guests
 from ncu_toolkit.base.core.errors import EXIT_GATE, EXIT_USAGE
 from ncu_toolkit.base.render import markdown
 from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.cli import analyze as command
 from ncu_toolkit.cli import main
-from ncu_toolkit.guests.mcp.reports import ServedReport
-from ncu_toolkit.guests.mcp.tools import analysed
-from ncu_toolkit.guests.sarif import sarif
 from ncu_toolkit.kernel.analysis import analyze, answers, gate
 from ncu_toolkit.program.explain.program import program_answer
 
@@ -124,6 +122,10 @@ ACTION: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+sarif = guests.guest("sarif.sarif")
+needs_sarif = pytest.mark.skipif(sarif is None, reason="the guest is not here")
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ci") / "report.ncu-rep"
@@ -145,6 +147,7 @@ def compared(*pairs: tuple[gate.Side, gate.Side], gates: tuple[str, ...] = ()) -
     return gate.compare(old, new, gates=[gate.parse_gate(text) for text in gates])
 
 
+@needs_sarif
 def test_each_finding_is_on_its_source_line(found: analyze.Analysis) -> None:
     document = json.loads(sarif.analysis_document(found))
     jsonschema.validate(document, SARIF)
@@ -161,6 +164,7 @@ def test_each_finding_is_on_its_source_line(found: analyze.Analysis) -> None:
     }
 
 
+@needs_sarif
 def test_a_source_file_is_found_in_the_checkout(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a b.cu").write_text("")
@@ -170,6 +174,7 @@ def test_a_source_file_is_found_in_the_checkout(tmp_path: Path) -> None:
     assert sarif.source_uri("../../src/a b.cu", tmp_path) == "../../src/a%20b.cu", "not looked for"
 
 
+@needs_sarif
 def test_regressions_are_results(found: analyze.Analysis) -> None:
     old = gate.sides_of(found)
     key = next(iter(old))
@@ -256,6 +261,7 @@ def test_a_baseline_by_name(
         assert run("compare", *wrong) == EXIT_USAGE
 
 
+@needs_sarif
 @pytest.mark.parametrize("form", ["sarif"])
 def test_analyze_writes_it(form: str, report: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("analyze", str(report), "--format", form) == 0
@@ -300,7 +306,7 @@ def test_what_is_copied_and_searched_has_plain_spaces(found: analyze.Analysis) -
     sides = gate.sides_of(report)
     changes = gate.compare(sides, gate.sides_of(found), named=[(named, first.function)])
     step = program_answer(small())
-    texts = {form: command.render(report, form, None) for form in ("json", "csv", "sarif")}
+    texts = {form: command.render(report, form, None) for form in ("json", "csv")}
     for name, shown in (
         ("report", answers.of_analysis(report)),
         ("change", answers.of_comparison(changes)),
@@ -311,12 +317,13 @@ def test_what_is_copied_and_searched_has_plain_spaces(found: analyze.Analysis) -
             f"{name} as Markdown": markdown.markdown(shown),
             f"{name} in brief": markdown.brief(shown),
         }
-    served = ServedReport("0123456789", "a.ncu-rep", report)
-    texts |= {
-        "MCP": msgspec.json.encode(analysed(served)).decode(),
-        "comment": markdown.markdown(answers.comment(changes)),
-    }
-    texts["comparison as SARIF"] = sarif.comparison_document(changes)
+    texts["comment"] = markdown.markdown(answers.comment(changes))
+    if tools := guests.guest("mcp.tools"):
+        served = guests.guest("mcp.reports").ServedReport("0123456789", "a.ncu-rep", report)
+        texts["MCP"] = msgspec.json.encode(tools.analysed(served)).decode()
+    if sarif:
+        texts["SARIF"] = command.render(report, "sarif", None)
+        texts["comparison as SARIF"] = sarif.comparison_document(changes)
     for form, text in texts.items():
         assert text, form
         strange = re.search(r"[^\S \n\r]|\\u(?:00a0|2009|202f|3000)", text)

@@ -10,16 +10,15 @@ from itertools import product
 from pathlib import Path
 from urllib.parse import unquote
 
-import history_rows
 import pytest
 import recorded
 import render_fixture
 from browser import Browser, require_chromium
 from program_found import small
 
+from ncu_toolkit.base.core import guests
 from ncu_toolkit.base.core.errors import EnvironmentProblem
 from ncu_toolkit.base.render.html import fragment
-from ncu_toolkit.guests.tune import view as tune_view
 from ncu_toolkit.kernel.analysis import answers, gate
 from ncu_toolkit.kernel.analysis.analyze import Options, analyze
 from ncu_toolkit.kernel.build.toolchain import find_tool
@@ -40,7 +39,7 @@ DOTS = (
 )
 KINDS = (
     "front", "glossary", "ladder", "launch", "one file", "report", "step", "comparison", "code",
-    "tuning", "history", "notebook", "classic notebook",
+    *guests.known("tune", "history"), "notebook", "classic notebook",
 )  # fmt: skip
 
 
@@ -57,9 +56,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = analyze([HELDOUT], Options(profiles=True))
     sides = gate.sides_of(found)
     compared = gate.compare(sides, sides, ({}, {}), [], [("n02_a", "n02_b")])
-    (search, *_) = tune_view.kept("NVIDIA H200", "gemm_fp32")["autotuned"]
-    tuned = root / "tuned.html"
-    tuned.write_text(tune_view.page(search), encoding="utf-8")
     pages = {
         "front": render_fixture.write_front(root, {"fixture": book}),
         "glossary": root / "glossary.html",
@@ -69,10 +65,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "report": write_analysis(found, root / "report.html"),
         "step": write_program_page(small(), root / "step.html"),
         "comparison": write_answer(answers.of_comparison(compared), "C", root / "comparison.html"),
-        "tuning": tuned,
-        "history": write_answer(_history(root), "History", root / "history.html"),
         **_notebooks(root, fragment(answers.of_analysis(found, 2))),
     }
+    if view := guests.guest("tune.view"):
+        (search, *_) = view.kept("NVIDIA H200", "gemm_fp32")["autotuned"]
+        pages["tune"] = root / "tuned.html"
+        pages["tune"].write_text(view.page(search), encoding="utf-8")
+    if guests.there("history"):
+        pages["history"] = write_answer(_history(root), "History", root / "history.html")
     try:
         find_tool("nvcc"), find_tool("nvdisasm")
     except EnvironmentProblem:
@@ -85,6 +85,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _history(root: Path):  # type: ignore[no-untyped-def]
     pytest.importorskip("duckdb")
+    import history_rows
+
     from ncu_toolkit.guests.history import history, trends
 
     with pytest.MonkeyPatch.context() as patch:
@@ -285,7 +287,7 @@ def test_every_link_leads_somewhere(browser: Browser, pages: dict[str, Path], ki
         pytest.skip("no nvcc or nvdisasm here")
     opened(browser, pages[kind])
     dead, others, links = browser.evaluate(DEAD)
-    assert links or kind in ("history", "tuning")
+    assert links or kind in ("history", "tune")
     assert not dead
     for address in others:
         assert address.startswith("file:"), address

@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import history_rows
 import pytest
 import recorded
 import render_fixture
@@ -351,6 +350,9 @@ def test_the_history_is_drawn_and_sorted_by_keyboard(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("duckdb")
+    pytest.importorskip("ncu_toolkit.guests.history")
+    import history_rows
+
     from ncu_toolkit.guests.history import history, trends
 
     monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))

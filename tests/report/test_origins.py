@@ -1,4 +1,4 @@
-"""Reports of every origin, made on an H200 by tests/origins/collect.py: none is refused, and what
+"""Reports of every origin, made on an H200 by benchmarks/origins/collect.py: none is refused, and what
 was not finished is named."""
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ residual of a case is (ln achieved - ln predicted) / (1 + ln predicted), of fact
 that may grow with the gain. On that scale errors are about as large for small gains as for large
 ones, and for each confidence (docs/lab/calibration.md). The interval lies between two quantiles of the
 residuals, of all cases mixed with the rule's own (data/intervals.json, written by `python
-tests/heldout/fit.py`). The rule inside Nsight Compute imports this module, so it imports nothing
+benchmarks/heldout/fit.py`). The rule inside Nsight Compute imports this module, so it imports nothing
 that needs a compiled one."""
 
 import json

@@ -22,14 +22,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cluster_scaling
 import cluster_worker
 import pytest
 import recorded
-from cluster_scaling import simulated
 from ladder_runs import Ncu, Quiet
 
 import benchmarks.record  # noqa: F401 (adds the command)
+from benchmarks import cluster_scaling
+from benchmarks.cluster_scaling import simulated
 from ncu_toolkit.base.core import cache
 from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,

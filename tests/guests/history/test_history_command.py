@@ -17,17 +17,19 @@ from pathlib import Path
 import click
 import pytest
 import report_files
+from click.testing import CliRunner
 from history_rows import PLAIN, day
 from rich.console import Console
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.base.render.text import AnswerText
-from ncu_toolkit.cli import main
+from ncu_toolkit.cli import cli, main
 from ncu_toolkit.guests.history import history, trends
 from ncu_toolkit.guests.history.command import command, keep
-from ncu_toolkit.guests.history.intake import Here
+from ncu_toolkit.guests.history.intake import Here, rows_of_trial
 from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.program.model import ProgramTrial, Tried
 
 
 @pytest.fixture(autouse=True)
@@ -352,3 +354,28 @@ def test_in_ascii() -> None:
     assert "100 us #*_ 45.0 us" in text
     assert "DRAM bandwidth -> Missing data reuse" in text
     assert PLAIN.git_commit in text
+
+
+TRIED = Tried(
+    switches=("tf32",), title="TF32", outcome="faster", said="46.6 ms → 17.9 ms, 2.60× as fast.",
+    before_us=(46600.0,) * 5, after_us=(17900.0,) * 5, keep=("one line",),
+)  # fmt: skip
+TRIAL = ProgramTrial(
+    program="train.py", gpu="NVIDIA H100", word="step", before_us=(46600.0,), tried=(TRIED,)
+)
+
+
+def test_the_history_has_the_step_with_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    rows = rows_of_trial(TRIAL, tmp_path / "20260101-train")
+    assert [(row.name, row.time_us, row.title) for row in rows] == [
+        ("step of train.py", 46600.0, ""),
+        ("step of train.py with tf32", 17900.0, "2.60× as fast"),
+    ]
+    assert rows[1].spread == 0.0
+    pytest.importorskip("duckdb")
+    history.add(rows)
+    shown = CliRunner().invoke(cli, ["history"]).output
+    assert re.search(r"^step of train.py with tf32 .*2.60× as fast", shown, re.MULTILINE)

@@ -13,8 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.cli import cli
-from ncu_toolkit.guests.probe import trace
+from ncu_toolkit.base.model import Device
+from ncu_toolkit.base.model.profile import Launch
+from ncu_toolkit.base.model.trace import KernelTimes, KernelTrace
+from ncu_toolkit.cli import cli, main
+from ncu_toolkit.guests.probe import command, trace
 from ncu_toolkit.guests.probe.probed import Probed, answer_of
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.diagnosis.regime import profile_of
@@ -222,3 +225,52 @@ def test_the_command_names_what_is_missing() -> None:
     assert isinstance(ended.exception, UsageProblem)
     ended = CliRunner().invoke(cli, ["probe", "--", "./there-is-none"])
     assert "there is no program" in str(ended.exception)
+
+
+def test_probe_takes_it_for_a_program(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels = tuple(
+        KernelTrace(
+            Launch(f"_Z{name}", f"void {name}<float>(float*)", (64, 1, 1), (256, 1, 1)),
+            3,
+            30.0,
+            10.0,
+            9.0,
+            11.0,
+        )
+        for name in ("gemm", "copy", "gemm_2")
+    )
+    found = KernelTimes(Device("GPU", (9, 0), sm_count=132), kernels, 9, 90.0, 100.0)
+    monkeypatch.setattr(trace, "run", lambda *_: 0)
+    monkeypatch.setattr(trace, "read", lambda _: found)
+    with pytest.raises(SystemExit) as ended:
+        main(["probe", "-k", "gemm", "--", "true"])
+    shown = capsys.readouterr().out
+    assert not ended.value.code
+    assert "gemm_2" in shown
+    assert "copy" not in shown
+    with pytest.raises(SystemExit) as ended:
+        main(["probe", "-k", "none", "--", "true"])
+    assert ended.value.code == 2
+    assert "no kernel of the program matches --kernel 'none'" in capsys.readouterr().err
+
+
+def test_the_header_of_probe_counts_every_kernel() -> None:
+    kernels = tuple(
+        KernelTrace(
+            Launch(f"k{at}", f"k{at}", (64, 1, 1), (256, 1, 1)), 2, 20.0 - at / 100, 10.0, 9.0, 11.0
+        )
+        for at in range(140)
+    )
+    found = KernelTimes(Device("GPU", (9, 0), sm_count=132), kernels, 280, 2800.0, 3000.0)
+    verdicts, notes = command.judged(found, 15)
+    shown = answer_of(found, verdicts, top=15, notes=notes)
+    assert shown.headline.startswith("280 launches of 140 kernels")
+    assert "125 more kernels take" in shown.rest
+    assert "--top 140" in shown.rest
+
+
+def test_an_option_of_ncu_that_probe_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_program", lambda *_: pytest.fail("it ran"))
+    assert "does not take it" in str(CliRunner().invoke(cli, ["probe", "-c", "1", "x"]).exception)

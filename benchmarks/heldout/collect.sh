@@ -1,6 +1,6 @@
 #!/bin/sh
 # Collect a set on this machine's GPU: check and time its kernels, then a report with our sections and one with Nsight Compute's full set.
-#     OUT=folder sh tests/heldout/collect.sh one
+#     OUT=folder sh benchmarks/heldout/collect.sh one
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 sections=$here/../../sections

@@ -1,7 +1,7 @@
 """A report without what no diagnosis reads: the layout of the profiler's own pages, and the series
 of PM sampling. Most of a stock report is that.
 
-    python tests/heldout/cut.py full.ncu-rep cut.ncu-rep
+    python benchmarks/heldout/cut.py full.ncu-rep cut.ncu-rep
 
 Metrics, counts by instruction, rules with what they say, machine code and source stay. The stock
 report of the first set went through this before it was redacted and compressed.

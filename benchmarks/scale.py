@@ -1,4 +1,4 @@
-"""How reading, judging and showing a report grows: `python tests/scale.py 500 2000 10000 [--sass
+"""How reading, judging and showing a report grows: `python benchmarks/scale.py 500 2000 10000 [--sass
 50000]` prints times and peak memory.
 
 Reports of so many launches are made from the shipped recording: its first launch without its

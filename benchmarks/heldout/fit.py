@@ -1,7 +1,7 @@
 """Fit the intervals of gains to every case on record, and show how they do on sets left out.
 
-    python tests/heldout/fit.py            write ncu_toolkit/data/intervals.json and the cases behind it
-    python tests/heldout/fit.py --show     from the cases as they were written, without a diagnosis
+    python benchmarks/heldout/fit.py            write ncu_toolkit/data/intervals.json and the cases behind it
+    python benchmarks/heldout/fit.py --show     from the cases as they were written, without a diagnosis
 
 Cases are the ladders' steps on both GPUs, the held-out sets and the field benchmark without its
 sealed pairs, where the verdict names the cause and gives a figure. They need three minutes; run it after a change of a rule that moves gains."""
@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Final
 
 if __name__ == "__main__":  # the tests' own modules and the package of this checkout
-    sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (2, 1)]
+    _ROOT = Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 import recorded
-from heldout import residuals, score
-from heldout.residuals import Coverage, Residual
 
 from benchmarks.field import RECORDINGS, scoring
+from benchmarks.heldout import residuals, score
+from benchmarks.heldout.residuals import Coverage, Residual
 from ncu_toolkit.base.model import Diagnosis
 from ncu_toolkit.kernel.diagnosis import calibrate
 from ncu_toolkit.kernel.diagnosis.calibrate import Judged

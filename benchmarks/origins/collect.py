@@ -1,8 +1,8 @@
 """Collect small reports of every origin on a GPU machine: ways to build, to launch and to profile.
 
-    python3 tests/origins/collect.py --output "$OUT/origins.tar.xz"
-    python3 tests/origins/collect.py --output "$OUT/again.tar.xz" --only graph-nodes --only numba
-    python3 tests/origins/collect.py --list
+    python3 benchmarks/origins/collect.py --output "$OUT/origins.tar.xz"
+    python3 benchmarks/origins/collect.py --output "$OUT/again.tar.xz" --only graph-nodes --only numba
+    python3 benchmarks/origins/collect.py --list
 
 It runs from the root of the repository. Programs are copied to a neutral folder (/src) and built
 there, so that reports name no private path. Compilers work in parallel, ncu alone. A case that

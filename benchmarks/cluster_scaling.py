@@ -1,7 +1,7 @@
 """How the tuner's client scales with the number of boards: workers in this process, work that sleeps.
 It shows what the client and Dask cost, and nothing of a GPU.
 
-python tests/cluster_scaling.py [WORKERS…]"""
+python benchmarks/cluster_scaling.py [WORKERS…]"""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cluster_worker
 import pytest
+
+if __name__ == "__main__":  # the tests' own modules and the package of this checkout
+    _ROOT = Path(__file__).resolve().parents[1]
+    sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
+
+import cluster_worker
 
 from ncu_toolkit.base.core import cache
 from ncu_toolkit.guests.cluster import schedulers

@@ -1,9 +1,9 @@
 """How well the diagnosis does on the held-out kernels, whose causes were planted by somebody who
-knew no rule (README.md).
+knew no rule (tests/heldout/README.md).
 
-    python tests/heldout/score.py                  the figures of every recorded report
-    python tests/heldout/score.py --cases          every case as well, and what is said of the faster kernels
-    python tests/heldout/score.py --truth tests/heldout/one/truth.json --timings timings.json report.ncu-rep     another report
+    python benchmarks/heldout/score.py                  the figures of every recorded report
+    python benchmarks/heldout/score.py --cases          every case as well, and what is said of the faster kernels
+    python benchmarks/heldout/score.py --truth tests/heldout/one/truth.json --timings timings.json report.ncu-rep     another report
 
 A case is a kernel with a planted cause, or at a roof. It is named where the verdict is its cause,
 or one of the alternatives that say the same of that kernel. What is predicted counts only where the
@@ -22,13 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+if __name__ == "__main__":  # the package of this checkout
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from benchmarks import calibrate
 from ncu_toolkit.base.model import RuleMessage
 from ncu_toolkit.kernel.analysis.analyze import LaunchResult, Options, analyze
 from ncu_toolkit.kernel.diagnosis.calibrate import Score
 from ncu_toolkit.kernel.diagnosis.time_model import NOISE
 
-HERE: Final = Path(__file__).resolve().parent
+HERE: Final = Path(__file__).resolve().parents[2] / "tests" / "heldout"
 #: Part of the time that a twin saves at least; below it the case is void.
 VOID: Final = 0.05
 #: Kernels with a planted cause, among the names of a report; their twins end in `_b`.
