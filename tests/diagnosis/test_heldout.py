@@ -21,6 +21,8 @@ from ncu_toolkit.kernel.ladder.catalogue import load_families
 from ncu_toolkit.kernel.report import integrity
 
 FOLDERS = sorted({recording.folder for recording in RECORDINGS})
+#: The programs that were profiled.
+PROGRAMS = recorded.ROOT / "benchmarks" / "heldout"
 SETS = pytest.mark.parametrize("folder", FOLDERS)
 #: A report may be this many bytes.
 MAX_BYTES = 2 << 20
@@ -107,7 +109,7 @@ def test_reports_are_of_these_sources(recording: Recording) -> None:
         f"{recording.report.name}.sha256"
     )
     data = lzma.decompress(recording.report.read_bytes())
-    assert (recording.report.parent / "kernels.cu").read_bytes() in data
+    assert (PROGRAMS / recording.report.parent.name / "kernels.cu").read_bytes() in data
     folders = set(re.findall(rb"(?<![\w.:%+~-])((?:/[\w.+-]+)+)/kernels\.cu", data))
     assert folders
     assert not [path for path in folders if set(path) - set(b"/.x")], "folders are neutral"
@@ -123,7 +125,7 @@ def test_every_kernel_has_its_truth(folder: str) -> None:
     kernels = set(
         re.findall(
             r"^K void (?:__launch_bounds__\([^)]*\) )?(\w+)\(",
-            (place / "kernels.cu").read_text(encoding="utf-8"),
+            (PROGRAMS / folder / "kernels.cu").read_text(encoding="utf-8"),
             re.MULTILINE,
         )
     )
