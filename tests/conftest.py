@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import recorded
@@ -22,6 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)  # of pytest's terminal; tables keep to it
     # child processes would compile the package anew, a second each
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # the compiler that pyproject.toml names goes before any on this machine
+    tools = sorted(Path(sysconfig.get_path("purelib"), "nvidia").glob("cu[0-9]*/bin"))[-1:]
+    os.environ["PATH"] = os.pathsep.join([*map(str, tools), os.environ["PATH"]])
     if not hasattr(config, "workerinput"):
         config.stash[_BEFORE] = os.environ.get(cache.CACHE_VARIABLE)
         os.environ[cache.CACHE_VARIABLE] = str(recorded.CACHE)
