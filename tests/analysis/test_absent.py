@@ -16,11 +16,12 @@ import pytest
 
 import ncu_toolkit
 from ncu_toolkit.base.document.views import Answer
-from ncu_toolkit.base.model import Frame, Presence, Reading
+from ncu_toolkit.base.model import Frame, Presence, Profile, Reading
 from ncu_toolkit.base.render.html import fragment
 from ncu_toolkit.base.render.markdown import brief, markdown
 from ncu_toolkit.base.render.text import plain_text
-from ncu_toolkit.kernel.analysis.analyze import Analysis
+from ncu_toolkit.kernel.analysis import answers
+from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, Options, judge
 from ncu_toolkit.program.analysis.program import Programs, answer_of, judged
 from ncu_toolkit.program.model import Trace
 from ncu_toolkit.program.pages import json as program_json
@@ -70,9 +71,29 @@ def zero_values(plain: Any, of: str = "") -> Iterator[str]:
         yield of
 
 
+def of_report(profiles: Iterable[Profile]) -> tuple[Answer, Counter[str]]:
+    launches = tuple(judge(each, "a.ncu-rep", Options(figures=True)) for each in profiles)
+    analysis = Analysis((FileResult("a.ncu-rep", launches, read=len(launches)),))
+    shown = answers.of_analysis(analysis)
+    return shown, zeros(shown, program_json.report_document(analysis))
+
+
 def without(profile: Any, name: str) -> Any:
     absent = Reading(name, None, profile.reading(name).unit, Presence.NOT_COLLECTED)
     return replace(profile, readings={**profile.readings, name: absent})
+
+
+@pytest.mark.parametrize("path", there(REPORTS))
+def test_no_figure_of_a_report_turns_into_zero(path: Path) -> None:
+    profiles = tuple(ncu_toolkit.load(path))[:2]
+    _, before = of_report(profiles)
+    for name in sorted(
+        {n for each in profiles for n, found in each.readings.items() if found.value}
+    ):
+        shown, now = of_report(without(each, name) for each in profiles)
+        assert not now - before, name
+        if name == "duration":
+            assert "time not collected" in plain_text(shown)
 
 
 @pytest.mark.parametrize("path", there(REPORTS))
