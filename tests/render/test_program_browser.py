@@ -3,7 +3,6 @@ pointer and by keyboard, and it fits every width."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -81,25 +80,6 @@ def test_numbers_are_those_of_the_card(
     assert browser.requests() == [page.resolve().as_uri()]
 
 
-def test_a_click_zooms_and_back_zooms_out(
-    browser: Browser, program: tuple[ProgramDiagnosis, Path]
-) -> None:
-    browser.open(program[1], width=1440)
-    whole = browser.evaluate(SEEN)
-    browser.evaluate(f"{tile('forward')}.click()")
-    box = browser.evaluate("document.querySelector('.icicle').offsetWidth")
-    assert browser.evaluate(f"{tile('forward')}.offsetWidth") == box
-    assert "train.py:9" not in browser.evaluate(SEEN)
-    assert {"step", "forward", "model.py:3"} <= set(browser.evaluate(SEEN))
-    said = browser.evaluate("document.querySelector('.said').innerText")
-    assert said.startswith("forward · NVTX range: 1.3")
-    browser.wait_for("location.hash.includes('zoom=')")
-    browser.evaluate("history.back()")
-    browser.wait_for(f"!{tile('train.py:9')}.classList.contains('off')")
-    assert browser.evaluate(SEEN) == whole
-    assert browser.evaluate("document.querySelector('.zoomed').hidden")
-
-
 def test_the_picture_works_by_keyboard(
     browser: Browser, program: tuple[ProgramDiagnosis, Path]
 ) -> None:
@@ -140,42 +120,6 @@ def test_opening_a_finding_hatches_it(
     assert browser.evaluate("document.querySelector('.shade select').value") == "1"
     choose(browser, "")
     assert browser.evaluate("getComputedStyle(document.querySelector('.tile i')).display") == "none"
-
-
-@pytest.mark.parametrize("width", [375, 768, 1440])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen(
-    browser: Browser, program: tuple[ProgramDiagnosis, Path], width: int, scheme: str
-) -> None:
-    browser.open(program[1], width=width, scheme=scheme)
-    browser.wait_for("document.querySelector('.launches[data-ready]')")
-    assert browser.evaluate("document.documentElement.scrollWidth") == width
-    assert browser.evaluate(f"{TILES}.every(tile => tile.getBoundingClientRect().right <= innerWidth)")  # fmt: skip
-    assert browser.complaints() == []
-
-
-def test_it_reads_without_scripts(browser: Browser, program: tuple[ProgramDiagnosis, Path]) -> None:
-    browser.open(program[1], width=1440, script=False)
-    page = program[1].read_text("utf-8")
-    assert re.search(r'<div class="icicle" role="tree" aria-label="Where does the step', page)
-    browser.open(program[1], width=1440)
-
-
-def test_the_table_is_filtered_and_downloaded(
-    browser: Browser, program: tuple[ProgramDiagnosis, Path]
-) -> None:
-    browser.open("about:blank")
-    browser.open(program[1], width=1440)
-    browser.wait_for("document.querySelector('.launches[data-ready]')")
-    rows = "[...document.querySelectorAll('.launches tbody tr')].map(row => row.cells[0].innerText)"
-    assert browser.evaluate(rows) == ["nvjet_tst_128x256", "adam", "softmax_warp_forward"]
-    browser.press("/", text="/")
-    for letter in "softmax":
-        browser.press(letter, text=letter)
-    assert browser.evaluate(rows) == ["softmax_warp_forward"]
-    browser.wait_for("document.querySelector('[data-csv]').href.startsWith('blob:')")
-    packed = "window.ncuUnpack(document.getElementById('csv-launches').textContent)"
-    assert browser.evaluate(packed).startswith("Kernel,Time")
 
 
 def test_the_table_of_ten_thousand_launches_answers_each_key(
