@@ -386,7 +386,7 @@ def test_the_only_trace_of_a_folder_is_its_reports_own(run: Run, beside: Path) -
     assert "3 launches of 3 kernels" in ended.out
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "sarif"])
+@pytest.mark.parametrize("form", ["json", "sarif"])
 def test_machines_read_the_reports_of_a_folder(run: Run, beside: Path, form: str) -> None:
     with_traces = run("inside", "--format", form)
     for trace in beside.glob("*.ncu-trace"):

@@ -382,20 +382,6 @@ def test_a_recording_is_never_overwritten(run: Run, cupy: FakeCupy) -> None:
     assert Path("rec/run.json").read_text() == "{}"
 
 
-def test_the_list_as_text_names_every_rung(run: Run) -> None:
-    from ncu_toolkit.kernel.ladder.catalogue import load_families
-
-    ended = run("list", "--ideas")
-    assert ended.code == EXIT_OK
-    words = set(ended.out.split())
-    assert [
-        rung
-        for family in load_families().values()
-        for rung in family.rung_names
-        if rung not in words
-    ] == []
-
-
 def test_an_interrupt_is_one_line_too(
     run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -665,17 +651,6 @@ def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyP
     assert (refused.code, "cannot be combined" in refused.error) == (EXIT_USAGE, True)
 
 
-@pytest.mark.toolchain
-def test_verbose_shows_what_is_run(run: Run) -> None:
-    from ncu_toolkit.cli import _log
-
-    toolchain._find.cache_clear()
-    assert "run: " not in run("build", "--kernel", "naive", "--arch", "sm_90").err
-    toolchain._find.cache_clear()
-    assert "nvcc --version" in run("--verbose", "build", "--kernel", "naive", "--arch", "sm_90").err
-    assert not _log.logger.handlers, "nothing is left behind"
-
-
 def test_the_log_for_a_bug_report(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -717,24 +692,6 @@ def test_a_log_that_cannot_be_written_ends_the_command_in_one_line(run: Run, pla
     assert "'/dev/full' cannot be written: No space left on device" in ended.error
     assert "Traceback" not in ended.error
     assert run("list").code == 0
-
-
-def test_what_ncu_said_is_in_the_log(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    ncu = tmp_path / "ncu"
-    ncu.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && { echo "Version 2025.3.1.0 (build 1)"; exit 0; }\necho "==ERROR== ERR_NVGPUCTRPERM"\nexit 1\n'
-    )
-    ncu.chmod(0o755)
-    monkeypatch.setenv("NCU", str(ncu))
-    ended = run("profile", "--log-file", "bug.log", "--launch-count", "20", "--", "true")
-    assert ended.code == EXIT_ENVIRONMENT
-    assert "ERR_NVGPUCTRPERM" in ended.err
-    assert not list(Path("reports").iterdir()), "a refused run leaves no folder"
-    text = Path("bug.log").read_text()
-    assert f"run: {ncu} --set ladder" in text
-    assert "==ERROR== ERR_NVGPUCTRPERM" in text
 
 
 def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:

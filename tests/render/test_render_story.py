@@ -7,7 +7,6 @@ import re
 
 import pytest
 import recorded
-from render_fixture import page_facts
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.document.views import BarChart
@@ -17,7 +16,6 @@ from ncu_toolkit.kernel.pages.book import Book, Entry, open_book
 from ncu_toolkit.kernel.pages.calibration import calibration
 from ncu_toolkit.kernel.pages.columns import ladder_table
 from ncu_toolkit.kernel.pages.family_view import family_view
-from ncu_toolkit.kernel.pages.page_view import page_view
 
 
 def verdict(profile: Profile) -> Diagnosis:
@@ -110,35 +108,3 @@ def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) 
     ]
     assert sum(int(found[1]) for found in hits) == score.first
     assert sum(int(found[2]) for found in hits) == score.ranked
-
-
-def test_each_of_several_launches_says_which_it_is(books: list[Book]) -> None:
-    book, entry = entry_of(books, "gelu_unfused", "16384")
-    pages = [page_view(book, profile) for profile in entry.profiles]
-    assert len({page.title for page in pages}) == 8
-    assert pages[3].title.endswith("(launch 4 of 8)")
-    assert pages[3].slug.endswith("-launch4")
-    for profile, page in zip(entry.profiles, pages, strict=True):
-        facts = {label: fact.cell for label, fact in page_facts(page).items()}
-        assert facts["Time of all 8 launches without ncu"].text == units.duration(
-            timing_of(books, "gelu_unfused", "16384").median_us
-        )
-        assert facts["Duration under ncu, this launch"].value == profile.duration_us
-        assert profile.launch.function in facts["This page"].text
-        assert ("Longest launch" in facts) == (profile is not entry.main)
-    fused = page_view(
-        book,
-        next(
-            e for e in book.entries if e.rung == "gelu_fused" and e.variant.size == "16384"
-        ).profiles[0],
-    )
-    assert "launch" not in fused.title
-    assert fused.card.time_us is None, "the first screen has the time without ncu alone"
-    assert pages[3].card.time_us == entry.profiles[3].duration_us
-    assert {"Time without ncu", "Duration under ncu"} <= page_facts(fused).keys()
-    chain, repeated = entry_of(books, "launch_overhead", "16777216")
-    assert page_view(chain, repeated.profiles[1]).title.endswith(
-        "(launches 2 to 64 of 64, all alike)"
-    )
-    kicker = page_view(chain, repeated.profiles[1]).kicker
-    assert f"({units.count(262144)} elements)" in kicker, "its size is 64 times as many"
