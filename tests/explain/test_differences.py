@@ -242,3 +242,32 @@ def test_a_picture_of_two_launches_is_of_one_kind_of_work(
     assert any(busy.get(reach.unit) == reach.busy for reach in both.pictures[1].reaches)
     untimed = replace(launches[1], readings={})
     assert sections.roof_plot(sides[0], (untimed, shown[1], {})) is None
+
+
+def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Profile]) -> None:
+    """The median of an even number of launches is the time of none of them."""
+    four = replace(side(launches[0]), times_us=(70.5, 72.64, 72.704, 74.6))
+    card_of_one = replace(four.card, time_us=72.64) if four.card else None
+    found = gate.compare(
+        {(1,): replace(four, card=card_of_one)}, {(1,): replace(four, card=card_of_one)}
+    )
+    shown = answers.of_comparison(found)
+    assert shown.headline.endswith("no difference (72.7 µs)")
+    assert shown.kernels
+    assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7 µs"] * 2
+    assert "a card shows one typical launch" in shown.points[0]
+
+
+def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -> None:
+    old, new = map(side, launches)
+    found = answers.of_comparison(gate.compare({(1,): old}, {(1,): new}), short=True)
+    assert found.cards == found.code == ()
+    assert found.points[0].startswith("Bottleneck")
+    whole = differences.between(*launches).tables
+    stalls = next(table for table in found.tables if table.caption.startswith("Stalls"))
+    everything = rows(next(table for table in whole if table.caption.startswith("Stalls")))
+    moved = [int(cells[-1].split()[0].replace("=", "0")) for cells in everything.values()]
+    shown = [int(cells[-1].split()[0].replace("=", "0")) for cells in rows(stalls).values()]
+    assert len(shown) == differences.SHORT
+    assert max(map(abs, shown)) >= max(map(abs, moved))
+    assert all(len(table.rows) <= differences.SHORT + 3 for table in found.tables)

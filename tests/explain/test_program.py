@@ -3,6 +3,7 @@ that lack something."""
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import msgspec
@@ -30,6 +31,7 @@ from ncu_toolkit.program.model import (
     Trace,
     Window,
 )
+from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.choice import LaunchGroup
 
 #: Kernels of the step with their times in microseconds; then 2.8 ms of idle time, 46.6 ms in all.
@@ -353,3 +355,131 @@ def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> Non
     assert plain(first.title) == "80 % of the step is in kernels that were not profiled"
     (large, *_) = explain.program_answer(gpt(), {1: (profile, Diagnosis((slow,)))}).cards
     assert large.title == FP32.title
+
+
+def test_what_the_trace_lacks_is_one_sentence() -> None:
+    def said(*lacks: Lack) -> str:
+        return explain.lacking(gpt(lacks).step.trace)
+
+    assert said() == said("marks", "registers") == ""
+    assert said("lines") == (
+        "The trace does not show which line launches a kernel; ncu-toolkit profile -- PROGRAM records it for Python."
+    )
+    ours = msgspec.structs.replace(gpt(("lines",)).step.trace, source="ncu-toolkit 0.1.0")
+    assert explain.lacking(ours) == "", "a program in C++ has none"
+    assert said("host calls", "lines", "memory kinds") == (
+        "The trace does not show why the GPU idles, which line launches a kernel or whether the host's "
+        "memory is pinned; ncu-toolkit profile -- PROGRAM records it for Python."
+    )
+    record = "No host times and no idle time: record them with ncu-toolkit profile -- PROGRAM."
+    assert said("wall time", "host calls") == record
+    text = shown(explain.program_answer(gpt(("wall time",))))
+    assert "GPU busy" not in text
+    assert "note    No host times and no idle time: record them with" in text
+
+
+def test_the_headline_of_other_steps() -> None:
+    def head(step: dict[str, object], **trace: object) -> str:
+        found = gpt()
+        changed = msgspec.structs.replace(
+            found.step, trace=msgspec.structs.replace(found.step.trace, **trace), **step
+        )
+        return plain(explain.headline(msgspec.structs.replace(found, step=changed)))
+
+    window = gpt().step.window
+    assert head({"how": "whole", "windows": (window,)}).startswith(
+        "train.py · whole run of 46.6 ms · "
+    )
+    assert head({"windows": (window,)}, program="").startswith("step of 46.6 ms (1 seen) · NVIDIA")
+    whole = healthy()
+    run = msgspec.structs.replace(whole.step, how="whole")
+    text = shown(explain.program_answer(msgspec.structs.replace(whole, step=run)))
+    assert "where the run goes" in text
+    assert "Kernels of the run" in text
+    two = (program_traces.H200, program_traces.H200)
+    assert " · 2 × NVIDIA H200 · " in head({}, devices=two)
+    assert " · NVIDIA H200, one of 2 · " in head({"device": 1}, devices=two)
+    assert " · 4 launches" in head({}, devices=())
+    long = msgspec.structs.replace(window, end=window.start + 90_000_000)
+    assert "(2 seen, 46.6 ms to 90.0 ms)" in head({"windows": (window, long), "spread": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "function", "label"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)",
+            "at::native::vectorized_elementwise_kernel",
+            "add: vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::tanh_kernel_cuda(at::TensorIteratorBase&)::{lambda()#1}>(int)",
+            "at::native::vectorized_elementwise_kernel",
+            "tanh: vectorized_elementwise_kernel",
+        ),
+        ("sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32"),
+        (
+            "void par_ranged2d_kernel<clover::PdV_kernel(bool, double)::{lambda(int, int)#1}>(int)",
+            "par_ranged2d_kernel",
+            "PdV_kernel: par_ranged2d_kernel",
+        ),
+        ("cutlass::Kernel<cutlass_80_simt_sgemm_128x32>(x)", "cutlass::Kernel", "cutlass_80_simt_sgemm_128x32"),
+        ("ns::(anonymous namespace)::softmax<float>(float*)", "ns::(anonymous namespace)::softmax", "softmax"),
+    ],
+)  # fmt: skip
+def test_a_generic_kernel_is_called_by_its_functor(kernel: str, function: str, label: str) -> None:
+    assert explain.label_of(Launch(kernel, function, (1, 1, 1), (1, 1, 1))) == label
+
+
+def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is() -> None:
+    trace = program_traces.no_step()
+    own = Launch("mine(float*)", "mine", (64, 1, 1), (256, 1, 1))
+    trace = msgspec.structs.replace(
+        trace,
+        shapes=(own,),
+        ops=(Op(0, 9_000_000, "kernel", 0), Op(9_000_000, 9_500_000, "kernel", 0)),
+    )
+    window = Window(0, 9_500_000, 0, 2)
+    step = Step(trace=trace, windows=(window,), typical=0, how="whole", said="All of it.")
+    found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
+    card = explain.program_answer(found).cards[0]
+    assert plain(card.title) == "mine takes 95 % of the run"
+    assert plain(card.summary).startswith("Longest: mine (95 %)")
+    assert card.gain == "a trace does not show why"
+    assert card.do == ("Profile them with counters: ncu-toolkit profile --kernel mine -- PROGRAM",)
+    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
+    torch = Launch("void at::native::gather<4>(int)", "at::native::gather", (64, 1, 1), (256, 1, 1))
+    slow = "Blocks are short."
+    for kernel, gain in ((own, "no known cause"), (torch, "only another call avoids it")):
+        finding = Finding("tail-effect", slow, "low", (), None, (), ("Change it.",))
+        seen = msgspec.structs.replace(trace, shapes=(kernel,))
+        part = msgspec.structs.replace(found, step=msgspec.structs.replace(step, trace=seen))
+        card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
+        assert (card.gain, card.summary, card.do) == (gain, slow, ("Change it.",))
+    # profiled for a third of its time: the answer names the kernels that were not
+    several = (own, *(Launch(name, name, (64, 1, 1), (256, 1, 1)) for name in ("mid", "nvjet_a")))
+    ends = (0, 3_000_000, 6_200_000, 9_500_000)
+    ops = tuple(Op(a, b, "kernel", at) for at, (a, b) in enumerate(itertools.pairwise(ends)))
+    for shapes, title in (
+        (several, "Nothing stands out"),
+        ((*several[:2], torch), "68 % of the run is in kernels that were not profiled"),
+    ):
+        seen = msgspec.structs.replace(trace, shapes=shapes, ops=ops)
+        part = msgspec.structs.replace(step, trace=seen, windows=(Window(0, 9_500_000, 0, 3),))
+        part = ProgramDiagnosis(step=part, account=account_of(part), findings=())
+        card = explain.program_answer(part, {0: (profile, Diagnosis((finding,)))}).cards[0]
+        assert plain(card.title) == title
+        assert title != "Nothing stands out" or plain(card.gain) == "only 32 % was profiled"
+    assert "mid (34 %)" in plain(card.summary)
+    assert "--kernel 'mid|at::native::gather'" in card.do[0]
+    library = Launch("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn", (64, 1, 1), (256, 1, 1))
+    step = msgspec.structs.replace(step, trace=msgspec.structs.replace(trace, shapes=(library,)))
+    found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
+    assert explain.program_answer(found).cards[0].title == "Nothing stands out"
+
+
+def test_the_share_of_a_line_is_of_what_the_finding_is_about() -> None:
+    """A finding of idle time has no share of the GPU's time beside its lines."""
+    late = msgspec.structs.replace(FP32, gaps=(0,), ops=(3,))
+    first = explain.program_answer(gpt(findings=(late,))).cards[0]
+    assert [line.cost for line in first.where] == ["", ""]

@@ -3,6 +3,7 @@ memory, units, headings, links, places."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -12,18 +13,22 @@ from urllib.parse import unquote
 import pytest
 import render_fixture
 
+from ncu_toolkit.base.document.card import UnitBar
 from ncu_toolkit.base.document.tables import Table
-from ncu_toolkit.base.hardware.specs import occupancy
+from ncu_toolkit.base.hardware.specs import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.base.model import Evidence, Presence, Reading
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.glossary import definitions
-from ncu_toolkit.kernel.explain.sections import gain_cell
+from ncu_toolkit.kernel.explain.sections import Use, gain_cell
 from ncu_toolkit.kernel.pages.book import Book, open_book
-from ncu_toolkit.kernel.pages.family_view import family_view
+from ncu_toolkit.kernel.pages.family_view import _cached, family_view
 from ncu_toolkit.kernel.pages.html import write_run
 from ncu_toolkit.kernel.pages.page_view import commands, evidence_table, opening
 from ncu_toolkit.kernel.pages.run_view import run_view
 from ncu_toolkit.kernel.pages.unit_folds import (
+    _all_fit,
+    _studies,
+    memory_view,
     occupancy_fold,
     occupancy_table,
 )
@@ -233,3 +238,67 @@ def test_the_split_that_the_driver_chose_is_no_limit() -> None:
     asked = replace(found["block_limit_registers"], value=4.0)
     small = replace(profile, readings={**profile.readings, "block_limit_registers": asked})
     assert figures.occupancy_limiters(small) == ("block_limit_shared",), "a split asked for"
+
+
+def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> None:
+    """The unit of one slice can be busy all the time while the link to L1 idles."""
+    first = book.run.profiles[0]
+    busiest = Reading("l2_atomic_unit_busiest", 0.83, "fraction", Presence.PRESENT)
+    profile = replace(first, readings={**first.readings, busiest.name: busiest})
+    used = {"atomic": Use(0.83), "l2": Use(0.01)}
+    card = replace(book.card(first), bars=(UnitBar("atomic", "L2 atomics", 0.83, True, 0.83),))
+    shown = memory_view(profile, card, used)
+    assert shown is not None
+    assert shown.l2.units == (("busiest atomic unit 83 %", True),)
+    assert not any(link.limit for link in (shown.link, *(link for link, _ in shown.ends)))
+    assert shown.link.busy == "L2 1 %"
+
+
+@pytest.mark.parametrize(
+    ("achieved", "waves", "words"),
+    [
+        (0.469, 0.5, "The grid is too small"),
+        (0.469, 12.0, "end too early"),
+        (0.469, None, "Blocks end too early, or the grid is too small"),
+        (0.97, 12.0, "and 97.0 % was achieved."),
+        (None, None, "changing them cannot raise it"),
+    ],
+)
+def test_what_keeps_occupancy_low_where_all_warps_fit(
+    book: Book, achieved: float | None, waves: float | None, words: str
+) -> None:
+    first = book.run.profiles[0]
+    given = {"achieved_occupancy": achieved, "waves": waves}
+    readings = {
+        name: Reading(
+            name, value, "fraction", Presence.PRESENT if value else Presence.NOT_COLLECTED
+        )
+        for name, value in given.items()
+    }
+    said = _all_fit(replace(first, readings={**first.readings, **readings}))
+    assert words in said
+    assert "allow 100" in said
+
+
+def test_what_fits_in_l2_is_said_of_named_kernels(book: Book) -> None:
+    timed = next(entry for entry in book.entries if entry.timing)
+    assert timed.timing is not None
+    small, large = (
+        replace(timed, timing=replace(timed.timing, compulsory_bytes=needs), label=label)
+        for needs, label in ((2e6, "small"), (9e8, "large"))
+    )
+    (note,) = _cached([small, large], 60 << 20)
+    assert note.startswith("The data of small (2.00 MB) fit in the L2")
+    assert _cached([large], 60 << 20) == []
+    assert _cached([small], 60 << 20)[0].startswith("The data of all kernels")
+
+
+def test_whole_things_are_counted_whole() -> None:
+    """A table has a row where the warps change, by whole registers and threads."""
+    base = occupancy((9, 0), 1024, 32, 0, 0, None)
+    registers, _, block = _studies(base)
+    for chart, tried in ((registers, what_if_registers(base)), (block, what_if_block(base))):
+        rows = [(float(row[0].text.replace(",", "")), row[1].value) for row in chart.table.rows]
+        assert all(tried[int(count)].active_warps == warps for count, warps in rows)
+        assert all(before != after for (_, before), (_, after) in itertools.pairwise(rows))
+        assert len(rows) > 1

@@ -15,7 +15,9 @@ from ncu_toolkit.kernel.diagnosis import calibrate
 from ncu_toolkit.kernel.pages.book import Book, Entry, open_book
 from ncu_toolkit.kernel.pages.calibration import calibration
 from ncu_toolkit.kernel.pages.columns import ladder_table
+from ncu_toolkit.kernel.pages.family_sentence import _of_roof
 from ncu_toolkit.kernel.pages.family_view import family_view
+from ncu_toolkit.kernel.pages.roofline import DeviceRoof
 
 
 def verdict(profile: Profile) -> Diagnosis:
@@ -108,3 +110,43 @@ def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) 
     ]
     assert sum(int(found[1]) for found in hits) == score.first
     assert sum(int(found[2]) for found in hits) == score.ranked
+
+
+def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
+    """Kernels that mostly read go beyond a copy's rate: that is no share of a roof."""
+    said = sentence(books, "reduction")
+    assert "roof" not in said
+    shares = {what: float(share) for share, what in re.findall(r"([\d.]+) % of ([^,.(]+)", said)}
+    assert shares["the measured rate of a device-to-device copy "] > 100
+    assert shares["the device's DRAM peak"] < 100
+    copy, peak = DeviceRoof("dram", "", 4e12, True, ""), DeviceRoof("dram", "", 5e12, False, "")
+    assert len(_of_roof(3.9e12, (copy, peak), "dram")) == 1
+    assert "no upper bound" in _of_roof(4.5e12, (copy,), "dram")[0]
+
+    assert len(_of_roof(1.0e12, (DeviceRoof("fp32", "", 2e12, True, ""),), "fp32")) == 1
+    library = DeviceRoof("tensor", "", 8e14, True, "")
+    assert "no upper bound" in _of_roof(8.4e14, (library,), "tensor")[0]
+
+
+def test_what_is_not_judged_stands_in_parentheses(books: list[Book]) -> None:
+    tables = [table for book in books if (table := calibration(book))]
+    cells = [
+        dict(zip((column.key for column in table.columns), row, strict=True))
+        for table in tables
+        for row in table.rows
+    ]
+    small = next(
+        row
+        for row in cells
+        if row["step"].text == "naive → coalesced" and row["size"].text.startswith("1024")
+    )
+    assert small["rank"].text.startswith("(")
+    assert small["error"].text.startswith("(")
+    slow = next(
+        row
+        for row in cells
+        if row["step"].text == "autotuned → warp_tiled" and row["size"].text.startswith("4096")
+    )
+    assert "slower" in slow["achieved"].text
+    assert slow["error"].missing
+    assert not any("-" in row["achieved"].text for row in cells)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import render_fixture
+from msgspec import structs
 from rich.console import Console
 
 from ncu_toolkit.base.document.tables import Table
@@ -19,9 +20,11 @@ from ncu_toolkit.base.model import Presence, Reading
 from ncu_toolkit.base.model.run import Ceilings
 from ncu_toolkit.base.render.html import table_csv
 from ncu_toolkit.base.render.text import RunText
+from ncu_toolkit.kernel.diagnosis.figures import inputs
 from ncu_toolkit.kernel.ladder.catalogue import find_rung, split
 from ncu_toolkit.kernel.pages import json as json_out
 from ncu_toolkit.kernel.pages.book import Book, open_book
+from ncu_toolkit.kernel.pages.family_view import _traffic_chart
 from ncu_toolkit.kernel.pages.roofline import Spot, roofline, roofs
 from ncu_toolkit.kernel.pages.run_view import PAGES, page_names, paged, run_summary, run_view
 
@@ -375,3 +378,50 @@ def test_incomplete_launches_are_named() -> None:
     assert view.answer is not None
     assert view.answer.notes == ("incomplete: it crashed: naive",)
     assert view.answer.cards == ()
+
+
+def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
+    """A point far below the compulsory bytes would press all others together."""
+    whole = render_fixture.profile("naive", 4096)
+    empty = {
+        name: replace(whole.reading(name), value=0.0, presence=Presence.PRESENT)
+        for name in inputs("l1_global_bytes")
+    }
+    bypass = replace(whole, readings={**whole.readings, **empty})
+    drawn = []
+    for profile in (whole, bypass):
+        run = replace(render_fixture.run(), profiles=(profile,))
+        book = open_book(run, render_fixture.diagnosis)
+        chart = _traffic_chart(
+            next(e for e in book.families["gemm_fp32"].values() if e.variant.size == "4096")
+        )
+        assert chart is not None
+        drawn.append("l1" in chart.kinds)
+        assert drawn[-1] == ("Not drawn" not in chart.summary)
+    assert drawn == [True, False]
+    assert "Not drawn, below 0.1×: naive bypasses L1." in chart.summary
+
+
+def test_pairs_are_not_told_as_a_climb() -> None:
+    run = render_fixture.run()
+    whole = open_book(run, render_fixture.diagnosis)
+    info = {
+        name: structs.replace(rung, kind="planted")
+        for (_, name), rung in whole.rungs.items()
+        if name == "mini_tile"
+    }
+    info |= {name: rung for (_, name), rung in whole.rungs.items() if name == "vectorized"}
+    kept = tuple(profile for profile in run.profiles if profile.launch.function in info)
+    pair = replace(
+        run, profiles=kept, timings=tuple(timing for timing in run.timings if timing.rung in info)
+    )
+    view = run_view(
+        open_book(
+            pair,
+            render_fixture.diagnosis,
+            {("gemm_fp32", name): rung for name, rung in info.items()},
+        )
+    )
+    assert view.families[0].sentence.startswith(
+        "1 kernel with one planted defect and repaired, at size 4096: a repaired kernel is 1.50× faster in the median"
+    )
