@@ -35,8 +35,6 @@ from ncu_toolkit.base.model.run import Run as RunValue
 from ncu_toolkit.cli import commands, main
 from ncu_toolkit.kernel.build import toolchain
 from ncu_toolkit.kernel.gpu import collect, cuda
-from ncu_toolkit.kernel.gpu.selection import Cases
-from ncu_toolkit.kernel.ladder.problems import problem_for
 from ncu_toolkit.kernel.runs import store
 
 
@@ -99,23 +97,6 @@ def test_every_command_has_help(run: Run, command: str) -> None:
         assert ended.code == EXIT_OK
         assert f"Usage: ncu-toolkit {command}" in ended.out
         assert len(ended.out.split("\n\n")[1].split()) >= 4, "it says what it does"
-
-
-@pytest.mark.parametrize("command", commands())
-def test_every_option_says_what_it_does(run: Run, command: str) -> None:
-    from click import Option
-
-    from ncu_toolkit.cli import Commands, cli
-
-    assert isinstance(cli, Commands)
-    found = cli.get_command(None, command)  # type: ignore[arg-type]
-    assert found is not None
-    bare = [
-        option.name
-        for option in found.params
-        if isinstance(option, Option) and not option.help and option.name not in ("form", "timeout")
-    ]
-    assert not bare
 
 
 def test_top_level_help_and_version(run: Run) -> None:
@@ -365,42 +346,6 @@ def test_a_folder_of_reports_that_is_a_file(run: Run, tmp_path: Path) -> None:
     assert run("report").code == EXIT_USAGE
 
 
-def test_a_recording_has_a_curve_of_the_library_and_the_fastest_rungs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from benchmarks import record
-    from ncu_toolkit.kernel.gpu.runner import Session
-
-    assert recorded.FP32 is not None
-    manifest, timings = store.load_manifest(recorded.FP32), store.load_timings(recorded.FP32)
-    asked: list[tuple[str, str]] = []
-
-    def timed(session: Session, cases: Cases, *_: object, **__: object) -> None:
-        asked.extend((case.rung, case.size) for case in cases)
-        session.update(timings=tuple(t for t in timings if (t.rung, t.size) in asked))
-
-    monkeypatch.setattr(record.runner, "time_all", timed)
-    boards = SimpleNamespace(device=lambda: manifest.device)
-    session = Session(replace(manifest, timings=timings), tmp_path)
-    families, none = ("gemm_fp32", "reduction"), None
-    asked_for = record.Recording(
-        families, tmp_path, none, none, none, 0.1, none, False, True, 60, False
-    )
-    record._time_curve(asked_for, session, None, boards)  # type: ignore[arg-type]
-    assert {rung for rung, _ in asked} == {
-        "cublas",
-        "register_blocked",
-        "register_blocked_tma",
-    }
-    assert [size for rung, size in asked if rung == "cublas"] == list(
-        problem_for("gemm_fp32").curve_sizes
-    )
-    curve = store.load_timings(tmp_path, store.CURVE)
-    assert {(t.rung, t.size) for t in curve} <= set(asked)
-    assert [path.name for path in tmp_path.iterdir()] == [store.CURVE]
-    assert session.run.timings == timings, "those of the run stay as they are"
-
-
 def test_a_recording_that_was_cut_off_can_be_finished(
     run: Run, no_cupy: None, tmp_path: Path
 ) -> None:
@@ -435,26 +380,6 @@ def test_a_recording_is_never_overwritten(run: Run, cupy: FakeCupy) -> None:
     assert ended.code == EXIT_USAGE
     assert "is not empty" in ended.error
     assert Path("rec/run.json").read_text() == "{}"
-
-
-def test_the_list_as_json(run: Run) -> None:
-    ended = run("list", "--family", "gemm_fp32", "--format", "json")
-    rungs = json.loads(ended.out)[0]["rungs"]
-    assert [rung["name"] for rung in rungs][:2] == ["naive", "coalesced"]
-
-
-def test_the_list_as_text_names_every_rung(run: Run) -> None:
-    from ncu_toolkit.kernel.ladder.catalogue import load_families
-
-    ended = run("list", "--ideas")
-    assert ended.code == EXIT_OK
-    words = set(ended.out.split())
-    assert [
-        rung
-        for family in load_families().values()
-        for rung in family.rung_names
-        if rung not in words
-    ] == []
 
 
 def test_an_interrupt_is_one_line_too(
@@ -513,18 +438,6 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     modules = ended.stdout.partition("MODULES ")[2].split()
     assert modules, ended.stderr
     assert set(modules) & set(HEAVY) == set()
-
-
-def test_help_is_quick() -> None:
-    """Import time as Python itself counts it, the best of three, so that one busy moment of the
-    machine does not matter."""
-    times = []
-    for _ in range(3):
-        ended = child("-X", "importtime", "-c", "import ncu_toolkit.cli")
-        last = ended.stderr.strip().splitlines()[-1]
-        assert "ncu_toolkit.cli" in last
-        times.append(int(last.split("|")[1]) / 1e6)
-    assert min(times) < 0.3
 
 
 def test_errors_of_a_whole_process_have_no_traceback() -> None:
@@ -738,17 +651,6 @@ def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyP
     assert (refused.code, "cannot be combined" in refused.error) == (EXIT_USAGE, True)
 
 
-@pytest.mark.toolchain
-def test_verbose_shows_what_is_run(run: Run) -> None:
-    from ncu_toolkit.cli import _log
-
-    toolchain._find.cache_clear()
-    assert "run: " not in run("build", "--kernel", "naive", "--arch", "sm_90").err
-    toolchain._find.cache_clear()
-    assert "nvcc --version" in run("--verbose", "build", "--kernel", "naive", "--arch", "sm_90").err
-    assert not _log.logger.handlers, "nothing is left behind"
-
-
 def test_the_log_for_a_bug_report(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -790,24 +692,6 @@ def test_a_log_that_cannot_be_written_ends_the_command_in_one_line(run: Run, pla
     assert "'/dev/full' cannot be written: No space left on device" in ended.error
     assert "Traceback" not in ended.error
     assert run("list").code == 0
-
-
-def test_what_ncu_said_is_in_the_log(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    ncu = tmp_path / "ncu"
-    ncu.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && { echo "Version 2025.3.1.0 (build 1)"; exit 0; }\necho "==ERROR== ERR_NVGPUCTRPERM"\nexit 1\n'
-    )
-    ncu.chmod(0o755)
-    monkeypatch.setenv("NCU", str(ncu))
-    ended = run("profile", "--log-file", "bug.log", "--launch-count", "20", "--", "true")
-    assert ended.code == EXIT_ENVIRONMENT
-    assert "ERR_NVGPUCTRPERM" in ended.err
-    assert not list(Path("reports").iterdir()), "a refused run leaves no folder"
-    text = Path("bug.log").read_text()
-    assert f"run: {ncu} --set ladder" in text
-    assert "==ERROR== ERR_NVGPUCTRPERM" in text
 
 
 def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -859,17 +743,6 @@ def test_out_of_memory_and_out_of_disk_are_one_line(
     )
 
 
-def test_a_refused_bench_leaves_no_folder(
-    run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ncu_toolkit.kernel.gpu import runner
-
-    monkeypatch.setattr(runner, "build_all", lambda *arguments: None)
-    cupy.free = 1000
-    assert run("bench", "--kernel", "naive", "--size", "64").code == EXIT_ENVIRONMENT
-    assert list(Path("reports").iterdir()) == []
-
-
 @pytest.mark.parametrize("error", [EnvironmentProblem("the driver is gone"), KeyboardInterrupt()])
 @pytest.mark.parametrize("command", ["bench", "profile"])
 def test_a_run_that_cannot_begin_leaves_no_folder(
@@ -885,19 +758,6 @@ def test_a_run_that_cannot_begin_leaves_no_folder(
     ended = run(command, "--kernel", "naive", "--size", "64")
     assert (str(error) or "interrupted") in ended.error
     assert list(Path("reports").iterdir()) == []
-
-
-def test_bench_gives_energies_as_every_other_command(
-    one_recording: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ncu_toolkit.cli import bench
-
-    loaded = store.load_run(one_recording, live=True)
-    timings = [replace(each, energy_mj=energy) for each, energy in zip(loaded.timings, (999.7, None), strict=False)]  # fmt: skip
-    bench._show(replace(loaded, timings=tuple(timings)), one_recording)
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "kmJ" not in shown
-    assert "1.00 J" in shown
 
 
 def test_what_probe_lacks_costs_the_profile_nothing(

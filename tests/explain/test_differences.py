@@ -136,20 +136,6 @@ def test_a_small_rest_leaves_the_headline_to_the_pair(launches: tuple[Profile, P
     assert gate.compare({**old, (3,): lost}, new).total is None
 
 
-def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Profile]) -> None:
-    """The median of an even number of launches is the time of none of them."""
-    four = replace(side(launches[0]), times_us=(70.5, 72.64, 72.704, 74.6))
-    card_of_one = replace(four.card, time_us=72.64) if four.card else None
-    found = gate.compare(
-        {(1,): replace(four, card=card_of_one)}, {(1,): replace(four, card=card_of_one)}
-    )
-    shown = answers.of_comparison(found)
-    assert shown.headline.endswith("no difference (72.7 µs)")
-    assert shown.kernels
-    assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7 µs"] * 2
-    assert "a card shows one typical launch" in shown.points[0]
-
-
 def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, Profile]) -> None:
     cards = [side(launch).card for launch in launches]
     assert cards[0]
@@ -190,16 +176,6 @@ def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, 
     assert differences.outcome(replace(old, factor=None), replace(new, time_us=40.0)) is None
 
 
-def test_on_another_gpu_the_difference_in_time_has_no_causes(
-    launches: tuple[Profile, Profile],
-) -> None:
-    old, new = launches
-    elsewhere = replace(new, device=replace(new.device, name="Another GPU"))
-    heads = [table.caption for table in differences.between(old, elsewhere).tables]
-    assert not any(head.startswith("Time") for head in heads)
-    assert any(head.startswith("Stalls") for head in heads)
-
-
 def test_the_source_is_compared_without_the_blocks_around_it(
     launches: tuple[Profile, Profile],
 ) -> None:
@@ -217,21 +193,6 @@ def test_the_source_is_compared_without_the_blocks_around_it(
     ]
     assert differences.between(old, old).code == ()
     assert "The source is the same." in differences.between(old, old).points
-
-
-def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -> None:
-    old, new = map(side, launches)
-    found = answers.of_comparison(gate.compare({(1,): old}, {(1,): new}), short=True)
-    assert found.cards == found.code == ()
-    assert found.points[0].startswith("Bottleneck")
-    whole = differences.between(*launches).tables
-    stalls = next(table for table in found.tables if table.caption.startswith("Stalls"))
-    everything = rows(next(table for table in whole if table.caption.startswith("Stalls")))
-    moved = [int(cells[-1].split()[0].replace("=", "0")) for cells in everything.values()]
-    shown = [int(cells[-1].split()[0].replace("=", "0")) for cells in rows(stalls).values()]
-    assert len(shown) == differences.SHORT
-    assert max(map(abs, shown)) >= max(map(abs, moved))
-    assert all(len(table.rows) <= differences.SHORT + 3 for table in found.tables)
 
 
 def test_a_waterfall_goes_from_the_old_time_to_the_new_one(
@@ -281,3 +242,32 @@ def test_a_picture_of_two_launches_is_of_one_kind_of_work(
     assert any(busy.get(reach.unit) == reach.busy for reach in both.pictures[1].reaches)
     untimed = replace(launches[1], readings={})
     assert sections.roof_plot(sides[0], (untimed, shown[1], {})) is None
+
+
+def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Profile]) -> None:
+    """The median of an even number of launches is the time of none of them."""
+    four = replace(side(launches[0]), times_us=(70.5, 72.64, 72.704, 74.6))
+    card_of_one = replace(four.card, time_us=72.64) if four.card else None
+    found = gate.compare(
+        {(1,): replace(four, card=card_of_one)}, {(1,): replace(four, card=card_of_one)}
+    )
+    shown = answers.of_comparison(found)
+    assert shown.headline.endswith("no difference (72.7 µs)")
+    assert shown.kernels
+    assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7 µs"] * 2
+    assert "a card shows one typical launch" in shown.points[0]
+
+
+def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -> None:
+    old, new = map(side, launches)
+    found = answers.of_comparison(gate.compare({(1,): old}, {(1,): new}), short=True)
+    assert found.cards == found.code == ()
+    assert found.points[0].startswith("Bottleneck")
+    whole = differences.between(*launches).tables
+    stalls = next(table for table in found.tables if table.caption.startswith("Stalls"))
+    everything = rows(next(table for table in whole if table.caption.startswith("Stalls")))
+    moved = [int(cells[-1].split()[0].replace("=", "0")) for cells in everything.values()]
+    shown = [int(cells[-1].split()[0].replace("=", "0")) for cells in rows(stalls).values()]
+    assert len(shown) == differences.SHORT
+    assert max(map(abs, shown)) >= max(map(abs, moved))
+    assert all(len(table.rows) <= differences.SHORT + 3 for table in found.tables)

@@ -295,6 +295,68 @@ def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
     assert shown(explain.program_answer(gpt(notes=(why,)))).count(why) == 1
 
 
+def test_lines_have_their_share_of_the_step() -> None:
+    found = gpt()
+    calls = (Call(0, 10, "launch", 0, line=0), Call(10, 20, "launch", 0, line=-1))
+    ops = tuple(
+        msgspec.structs.replace(op, call=min(at, 1)) for at, op in enumerate(found.step.trace.ops)
+    )
+    trace = msgspec.structs.replace(
+        found.step.trace, ops=ops, calls=calls, lines=("model.py:21",), names=("cudaLaunchKernel",)
+    )
+    found = msgspec.structs.replace(found, step=msgspec.structs.replace(found.step, trace=trace))
+    first, second = explain.program_answer(found).cards[0].where
+    assert (first.place, plain(first.cost)) == ("model.py:21", "67 % of the step")
+    assert (second.place, second.cost) == ("model.py:40", "")
+    assert found.step.trace.ops[3].call == 1
+    assert [each.line for each in explain.step_kernels(found.step, found.account)] == [
+        "model.py:21", "", "", ""
+    ]  # fmt: skip
+
+
+def test_words_of_a_trace_are_harmless() -> None:
+    evil = "\x1b[31m<script>alert(1)</script>\u202e"
+    bad = msgspec.structs.replace(
+        FP32, title=evil, summary=evil, where=(f"{evil}:3", evil), advice=(evil,)
+    )
+    found = gpt(findings=(bad, bad), notes=(evil,))
+    trace = msgspec.structs.replace(
+        found.step.trace, program=evil, notes=(evil,),
+        shapes=tuple(Launch(evil, evil, (1, 1, 1), (1, 1, 1)) for _ in KERNELS),
+    )  # fmt: skip
+    found = msgspec.structs.replace(
+        found, step=msgspec.structs.replace(found.step, trace=trace, said=evil)
+    )
+    answer = explain.program_answer(found)
+    for text in (
+        plain_text(answer),
+        markdown.markdown(answer),
+        markdown.brief(answer),
+        html.fragment(answer),
+    ):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<script>" not in html.fragment(answer)
+
+
+def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> None:
+    """Products at their roof, or kernels without counters, come before a finding of 5 %."""
+    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
+    small = gpt(findings=(OPTIMIZER,), together_us=2_400.0)
+    roof = Finding("tensor-pipe", "Busy.", "medium", (), None, (), (), good=True)
+    answer = explain.program_answer(small, {0: (profile, Diagnosis((roof,)))})
+    first, second = answer.cards
+    assert plain(first.title) == "67 % of the step is at or near a roof of the GPU"
+    assert first.sureness == "if all work is needed"
+    assert first.then[0][0] == OPTIMIZER.title
+    assert second.title == OPTIMIZER.title
+    slow = Finding("tail-effect", "Uneven.", "low", (), None, (), ())
+    first, _ = explain.program_answer(small, {1: (profile, Diagnosis((slow,)))}).cards
+    assert plain(first.title) == "80 % of the step is in kernels that were not profiled"
+    (large, *_) = explain.program_answer(gpt(), {1: (profile, Diagnosis((slow,)))}).cards
+    assert large.title == FP32.title
+
+
 def test_what_the_trace_lacks_is_one_sentence() -> None:
     def said(*lacks: Lack) -> str:
         return explain.lacking(gpt(lacks).step.trace)
@@ -340,50 +402,6 @@ def test_the_headline_of_other_steps() -> None:
     assert " · 4 launches" in head({}, devices=())
     long = msgspec.structs.replace(window, end=window.start + 90_000_000)
     assert "(2 seen, 46.6 ms to 90.0 ms)" in head({"windows": (window, long), "spread": 0.5})
-
-
-def test_lines_have_their_share_of_the_step() -> None:
-    found = gpt()
-    calls = (Call(0, 10, "launch", 0, line=0), Call(10, 20, "launch", 0, line=-1))
-    ops = tuple(
-        msgspec.structs.replace(op, call=min(at, 1)) for at, op in enumerate(found.step.trace.ops)
-    )
-    trace = msgspec.structs.replace(
-        found.step.trace, ops=ops, calls=calls, lines=("model.py:21",), names=("cudaLaunchKernel",)
-    )
-    found = msgspec.structs.replace(found, step=msgspec.structs.replace(found.step, trace=trace))
-    first, second = explain.program_answer(found).cards[0].where
-    assert (first.place, plain(first.cost)) == ("model.py:21", "67 % of the step")
-    assert (second.place, second.cost) == ("model.py:40", "")
-    assert found.step.trace.ops[3].call == 1
-    assert [each.line for each in explain.step_kernels(found.step, found.account)] == [
-        "model.py:21", "", "", ""
-    ]  # fmt: skip
-
-
-def test_words_of_a_trace_are_harmless() -> None:
-    evil = "\x1b[31m<script>alert(1)</script>\u202e"
-    bad = msgspec.structs.replace(
-        FP32, title=evil, summary=evil, where=(f"{evil}:3", evil), advice=(evil,)
-    )
-    found = gpt(findings=(bad, bad), notes=(evil,))
-    trace = msgspec.structs.replace(
-        found.step.trace, program=evil, notes=(evil,),
-        shapes=tuple(Launch(evil, evil, (1, 1, 1), (1, 1, 1)) for _ in KERNELS),
-    )  # fmt: skip
-    found = msgspec.structs.replace(
-        found, step=msgspec.structs.replace(found.step, trace=trace, said=evil)
-    )
-    answer = explain.program_answer(found)
-    for text in (
-        plain_text(answer),
-        markdown.markdown(answer),
-        markdown.brief(answer),
-        html.fragment(answer),
-    ):
-        assert "\x1b" not in text
-        assert "\u202e" not in text
-    assert "<script>" not in html.fragment(answer)
 
 
 @pytest.mark.parametrize(
@@ -458,34 +476,6 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is
     step = msgspec.structs.replace(step, trace=msgspec.structs.replace(trace, shapes=(library,)))
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
     assert explain.program_answer(found).cards[0].title == "Nothing stands out"
-
-
-def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> None:
-    """Products at their roof, or kernels without counters, come before a finding of 5 %."""
-    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
-    small = gpt(findings=(OPTIMIZER,), together_us=2_400.0)
-    roof = Finding("tensor-pipe", "Busy.", "medium", (), None, (), (), good=True)
-    answer = explain.program_answer(small, {0: (profile, Diagnosis((roof,)))})
-    first, second = answer.cards
-    assert plain(first.title) == "67 % of the step is at or near a roof of the GPU"
-    assert first.sureness == "if all work is needed"
-    assert first.then[0][0] == OPTIMIZER.title
-    assert second.title == OPTIMIZER.title
-    slow = Finding("tail-effect", "Uneven.", "low", (), None, (), ())
-    first, _ = explain.program_answer(small, {1: (profile, Diagnosis((slow,)))}).cards
-    assert plain(first.title) == "80 % of the step is in kernels that were not profiled"
-    (large, *_) = explain.program_answer(gpt(), {1: (profile, Diagnosis((slow,)))}).cards
-    assert large.title == FP32.title
-
-
-def test_a_step_that_the_host_holds_up_is_said_to_be_slowed_by_tracing() -> None:
-    idle = msgspec.structs.replace(gpt().account, exclusive_us=(9_000.0, 1.0, 1.0, 1.0))
-    text = shown(explain.program_answer(gpt(account=idle)))
-    assert "Tracing slows" in text
-    assert re.search(r"FP32 matrix products on CUDA cores +saves at most 58 % of the step", text)
-    assert re.search(r"then    Attention written out, 3 × 7 launches  saves at most 6.7 % ", text)
-    assert re.search(r"        all three +3\d % of the step left at best", text)
-    assert "Tracing slows" not in shown(explain.program_answer(gpt()))
 
 
 def test_the_share_of_a_line_is_of_what_the_finding_is_about() -> None:

@@ -12,8 +12,8 @@ import render_fixture
 from ncu_toolkit.base.model import Timing
 from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.kernel.pages.book import Book, open_book
-from ncu_toolkit.kernel.pages.charts import apart, size_axis
-from ncu_toolkit.kernel.pages.curve_view import _decades, library_curve
+from ncu_toolkit.kernel.pages.charts import size_axis
+from ncu_toolkit.kernel.pages.curve_view import library_curve
 from ncu_toolkit.kernel.runs import store
 
 SIZES = ("256", "1024", "4096", "16384")
@@ -90,16 +90,6 @@ def test_sizes_that_nobody_tuned_are_marked() -> None:
     seen = library_curve(book_of(curve()), "gemm_fp32")
     assert seen is not None
     assert "Open marks" not in seen.summary
-
-
-def test_labels_of_an_axis_keep_apart() -> None:
-    sizes = (256, 512, 1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 12288, 16384)
-    labels = apart([float(size) ** 3 for size in sizes], [str(size) for size in sizes])
-    assert labels == ["256", "512", "1024", "2048", "", "4096", "", "", "", "8192", "", "16384"]
-    assert _decades([{"y": [0.7, 3.0]}, {"y": [41.0]}]) == pytest.approx(
-        [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
-    )
-    assert _decades([{"y": [290.0, None, 720.0]}]) == [100.0 * digit for digit in range(1, 10)]
 
 
 def test_sizes_that_do_not_grow_lie_side_by_side() -> None:

@@ -220,19 +220,11 @@ def test_a_phone_needs_no_sideways_scrolling(
     assert all(each.startswith(("file:", "data:", "blob:")) for each in browser.requests())
 
 
-#: The card's layout where a notebook's styles are: rows of the answer with their label beside the
-#: text, title and gain, bars; and the boxes of its figures' cells.
-LAYOUT = """(() => {
+#: The styles of the card's elements.
+STYLES = """(() => {
   const STYLES = 'float fontSize fontFamily fontWeight color backgroundColor textAlign margin padding border display lineHeight'.split(' ');
-  const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom].map(Math.round); };
-  const card = document.querySelector('.nc-alone .nc-card');
-  return {
-    card: box(card),
-    rows: [...card.querySelectorAll('.nc-answer > div')].map(row => [...row.children].map(box)),
-    bars: [...card.querySelectorAll('.nc-bars tr')].map(row => [...row.cells].map(box)),
-    styles: [...card.querySelectorAll('*')].map(e => { const s = getComputedStyle(e);
-      return [e.tagName, e.className, ...STYLES.map(name => s[name])].join(); }),
-  };
+  return [...document.querySelectorAll('.nc-alone .nc-card *')].map(e => { const s = getComputedStyle(e);
+    return [e.tagName, e.className, ...STYLES.map(name => s[name])].join(); });
 })()"""
 
 
@@ -240,8 +232,7 @@ LAYOUT = """(() => {
 def test_a_notebook_s_styles_leave_the_card_alone(
     browser: Browser, pages: dict[str, Path], kind: str, tmp_path: Path
 ) -> None:
-    """Labels lie beside their text and rows below each other, and every element is styled as on a
-    page that has no styles at all."""
+    """Every element is styled as on a page that has no styles at all."""
     bare = tmp_path / "bare.html"
     shown = re.search(r'<div class="nc-alone">.*</article>', pages[kind].read_text(), re.DOTALL)
     assert shown
@@ -249,20 +240,9 @@ def test_a_notebook_s_styles_leave_the_card_alone(
     found = []
     for page in (bare, pages[kind]):
         opened(browser, page)
-        found.append(browser.evaluate(LAYOUT))
+        found.append(browser.evaluate(STYLES))
     alone, hosted = found
-    assert hosted["styles"] == alone["styles"]
-    left, _, right, bottom = hosted["card"]
-    assert right - left > 700
-    below = hosted["card"][1]
-    for (_, top, end, _), (start, said, edge, low) in hosted["rows"]:
-        assert abs(top - said) < 6, "a label is beside its text"
-        assert left < end <= start < edge <= right
-        assert said >= below, "rows do not overlap"
-        below = low
-    assert below < bottom
-    for label, bar, figure in hosted["bars"]:
-        assert label[2] <= bar[0] < bar[2] <= figure[0]
+    assert hosted == alone != []
 
 
 #: Links of the page in view that lead nowhere: to no file beside it, or to no place in a file. What is

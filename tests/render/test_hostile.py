@@ -177,7 +177,7 @@ def test_a_real_file_with_hostile_names(tmp_path: Path) -> None:
     path = tmp_path / "evil.ncu-rep"
     path.write_bytes(data)
     assert any("\x1b" in profile.launch.kernel for profile in reader.load_profiles(path))
-    for form in ("text", "markdown", "json", "csv", "brief"):
+    for form in ("text", "markdown", "csv"):
         out = io.StringIO()
         with contextlib.redirect_stdout(out), pytest.raises(SystemExit):
             main(["analyze", str(path), "--format", form])

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import recorded
 import render_fixture
 
 from ncu_toolkit.base.document.card import CodeLine
 from ncu_toolkit.base.model import Finding, Instruction, Location
-from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.pages.code_folds import hot_spots
 
 
@@ -120,21 +118,6 @@ def test_what_is_beyond_the_ideal_has_a_column_where_it_was_collected() -> None:
         if counter["name"] == "shared wavefronts beyond the ideal"
     )
     assert sum(value or 0 for value in beyond["values"]) == sum(lines.values())
-
-
-@pytest.mark.skipif(recorded.FP32 is None, reason="no recording of the FP32 ladder in the package")
-def test_where_registers_peak_in_a_recording() -> None:
-    assert recorded.FP32 is not None
-    profile = recorded.profile(recorded.run_of(recorded.FP32), "register_blocked_unrolled", "4096")
-    spots = hot_spots(profile, diagnose(profile).findings)
-    assert spots is not None
-    live = spots.data["live"]
-    assert len(live) == len(profile.instructions)
-    assert max(live) <= profile.launch.registers
-    assert f"{max(live)} of the {profile.launch.registers}" in spots.hints[0]
-    assert "255" in spots.hints[0]
-    at = [column.label for column in spots.hottest.columns].index("Live")
-    assert all(0 < float(cells[at].value) <= max(live) for cells in spots.hottest.rows)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ by keyboard, from one file."""
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -89,19 +88,6 @@ def test_savings_are_those_of_the_cards(browser: Browser, program: tuple[Any, Pa
     assert table == pytest.approx(saved)
 
 
-def test_a_bar_opens_the_page_of_its_kernel(browser: Browser, program: tuple[Any, Path]) -> None:
-    browser.open(program[1], width=1440)
-    browser.evaluate("document.querySelector('.savings a.row').focus()")
-    browser.press("Enter", 13, "\r")
-    browser.wait_for(
-        "document.querySelector('.leaf:not([data-off]) .nc-card') && location.hash.startsWith('#page-launch')"
-    )
-    name = browser.evaluate(
-        "document.querySelector('.leaf:not([data-off]) .nc-card .nc-head b').innerText"
-    )
-    assert name == "n02_a"  # saves most
-
-
 def test_launches_are_filtered_grouped_and_sorted_by_keyboard(
     browser: Browser, program: tuple[Any, Path]
 ) -> None:
@@ -149,87 +135,6 @@ def test_launches_are_filtered_grouped_and_sorted_by_keyboard(
     assert [row[0] for row in again] == [row[0] for row in groups][::-1]
 
 
-def test_columns_are_chosen(browser: Browser, program: tuple[Any, Path]) -> None:
-    browser.open("about:blank")
-    browser.open(program[1], width=1440)
-    browser.wait_for(READY)
-    shown = "[...document.querySelectorAll('.launches thead th')].filter(head => head.checkVisibility()).map(head => head.dataset.key)"
-    assert browser.evaluate(shown) == [
-        "kernel",
-        "time",
-        "bottleneck",
-        "predicted",
-        "share",
-        "saves",
-        "launches",
-        "median",
-    ]
-    browser.evaluate("document.querySelector('.choose summary').focus()")
-    browser.press("Enter", 13, "\r")
-    browser.press("Tab", 9)
-    browser.press(" ", 32, " ")
-    assert "time" not in browser.evaluate(shown)
-    browser.evaluate(
-        "[...document.querySelectorAll('.choose label')].find(label => label.innerText === 'DRAM').click()"
-    )
-    assert browser.evaluate(shown)[-1] == "dram"
-    assert "columns=" in browser.evaluate("location.hash")
-    browser.press("Escape", 27)
-    assert not browser.evaluate("document.querySelector('.choose').open")
-
-
-def test_launches_of_a_kind_in_order_and_by_range(browser: Browser, tmp_path: Path) -> None:
-    template = replace(render_fixture.profile("naive", 1024), context=None)
-    strangers = tuple(
-        replace(
-            template,
-            origin=replace(template.origin, action_index=n),
-            launch=replace(
-                template.launch,
-                nvtx=("train", ("forward", "backward")[n % 2]),
-                stream=7 + n % 3,
-                status="complete" if n < 5 else "killed",
-            ),
-        )
-        for n in range(6)
-    )
-    book = open_book(
-        replace(render_fixture.run(), profiles=strangers, timings=()), render_fixture.diagnosis
-    )
-    browser.open("about:blank")
-    browser.open(write_run(book.run, tmp_path / "run", book=book), width=1440)
-    browser.wait_for(READY)
-    choose = "(rows => {{ rows.value = '{}'; rows.dispatchEvent(new Event('change')) }})(document.querySelector('.launches select'))"
-    assert [row[6] for row in browser.evaluate(ROWS)] == ["5", "1"]
-    browser.evaluate(choose.format("launch"))
-    rows = browser.evaluate(
-        "[...document.querySelectorAll('.launches tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
-    )
-    heads = browser.evaluate(
-        "[...document.querySelectorAll('.launches thead th')].map(head => head.dataset.key)"
-    )
-    assert [row[0].split()[-1] for row in rows] == list("123456")
-    assert [row[heads.index("range")] for row in rows][:2] == [
-        "train › forward",
-        "train › backward",
-    ]
-    assert [row[heads.index("stream")] for row in rows][:3] == ["7", "8", "9"]
-    assert [row[heads.index("status")] for row in rows] == [""] * 5 + ["incomplete"]
-    assert (
-        browser.evaluate(
-            "new Set([...document.querySelectorAll('.launches tbody th a')].map(a => a.href)).size"
-        )
-        == 6
-    )
-    browser.evaluate(choose.format("range"))
-    groups = browser.evaluate(ROWS)
-    assert [(row[0], row[6]) for row in groups] == [
-        ("train › forward", "3"),
-        ("train › backward", "3"),
-    ]
-    assert browser.complaints() == []
-
-
 def test_a_roofline_has_the_numbers_of_the_bars(
     browser: Browser, program: tuple[Any, Path]
 ) -> None:
@@ -249,19 +154,10 @@ def test_a_roofline_has_the_numbers_of_the_bars(
         told = browser.evaluate(
             f"{shown}.querySelector('.roofline')?.getAttribute('aria-label') || ''"
         )
-        drawn = browser.evaluate(
-            f"[...{shown}.querySelectorAll('.roofline g text')].map(text => text.getBBox()).map(box => [box.x, box.x + box.width, box.y])"
-        )
         for unit, share in re.findall(r"(?:^|; )([A-Za-z0-9 ]+?) <?\D?(\d+)\D%", told):
             if unit in bars:
                 assert share == bars[unit], (page, told, bars)
                 seen += 1
-        # labels of points lie in the picture and do not cover each other
-        for at, (left, right, top) in enumerate(drawn):
-            assert left >= 0
-            assert right <= 331
-            for start, end, high in drawn[:at]:
-                assert right <= start or end <= left or abs(top - high) >= 12
     assert seen > 30
     assert browser.complaints() == []
 
@@ -303,15 +199,12 @@ def test_bars_of_a_ladder_are_its_table(browser: Browser, tmp_path: Path) -> Non
     assert browser.complaints() == []
 
 
-@pytest.mark.parametrize("width", [1440, 375])
-def test_a_comparison_is_drawn(
-    browser: Browser, program: tuple[Any, Path], tmp_path: Path, width: int
-) -> None:
+def test_a_comparison_is_drawn(browser: Browser, program: tuple[Any, Path], tmp_path: Path) -> None:
     """Bars join, the causes have their table once, and both rooflines have the cards' numbers."""
     sides = gate.sides_of(program[0])
     found = gate.compare(sides, sides, ({}, {}), [], [("n02_a", "n02_b")])
     page = write_answer(answers.of_comparison(found), "Comparison", tmp_path / "pair.html")
-    browser.open(page, width=width)
+    browser.open(page, width=1440)
     browser.wait_for("document.documentElement.dataset.ready")
     ends = browser.evaluate(
         "[...document.querySelectorAll('#waterfall .track > :is(i:last-child, u)')].map(bar => { const at = bar.getBoundingClientRect();"
@@ -331,10 +224,6 @@ def test_a_comparison_is_drawn(
     assert len(busy) == 2
     for unit, percent in busy:
         assert f"{unit} {plain(percent).removesuffix(' limit')} busy" in plain(told)
-    above = browser.evaluate(
-        "document.querySelector('.charts').getBoundingClientRect().top < document.querySelector('.nc-beside').getBoundingClientRect().top"
-    )
-    assert above == (width > 1000)
     rows = browser.evaluate(
         "[...document.querySelectorAll('.nc-kernels')].map(table => table.querySelectorAll('tbody tr').length)"
     )
@@ -342,66 +231,15 @@ def test_a_comparison_is_drawn(
     more = browser.evaluate("document.querySelector('.nc-further > summary').innerText")
     assert more.startswith(f"{rows[1]} more rows")
     assert not browser.evaluate("document.querySelector('.nc-further').open")
-    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []
 
 
-def test_the_history_is_drawn_and_sorted_by_keyboard(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("duckdb")
-    pytest.importorskip("ncu_toolkit.guests.history")
-    import history_rows
-
-    from ncu_toolkit.guests.history import history, trends
-
-    monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(tmp_path / "history"))
-    times = {
-        "steady": (100.0, 101.0, 100.0),
-        "slower": (50.0, 50.0, 60.0),
-        "faster": (300.0, 302.0, 150.0),
-        "once": (20.0,),
-    }
-    history.add(
-        [
-            replace(
-                history_rows.day(at, name=name, time_us=us),
-                launch=name,
-                verdict="dram-bandwidth" if us == 150.0 else "memory-latency",
-            )
-            for name, course in times.items()
-            for at, us in enumerate(course, 1)
-        ]
-    )
-    with history.opened(trends.COLUMNS) as found:
-        shown = trends.of_all(trends.all_series(found), page=True)
-    browser.open(write_answer(shown, "History", tmp_path / "history.html"), width=1440)
-    browser.wait_for("document.documentElement.dataset.ready")
-    names = "[...document.querySelectorAll('#kernels tbody tr')].map(row => row.cells[0].innerText)"
-    said = browser.evaluate("document.querySelector('.nc-points').innerText")
-    assert plain(said).startswith("Slower in the last run than in the one before: slower (+20 %).")
-    assert browser.evaluate(names)[:2] == ["slower", "faster"]
-    browser.evaluate("document.querySelector('#kernels [data-key=time] button').focus()")
-    browser.press("Enter", 13, "\r")
-    assert browser.evaluate(names) == ["faster", "steady", "slower", "once"]
-    browser.press("Enter", 13, "\r")
-    assert browser.evaluate(names) == ["once", "slower", "steady", "faster"]
-    assert "sort=kernels.time.ascending" in browser.evaluate("location.hash")
-    drawn = browser.evaluate(
-        "[...document.querySelectorAll('#kernels tbody tr')].map(row => "
-        "['polyline', 'rect', '.change'].map(part => row.querySelectorAll('.nc-course ' + part).length))"
-    )
-    assert drawn == [[0, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 1]]
-    assert browser.complaints() == []
-
-
-@pytest.mark.parametrize("width", [1440, 375])
-def test_loads_over_the_launch_s_time(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_loads_over_the_launch_s_time(browser: Browser, tmp_path: Path) -> None:
     """As high as the table says, and as long as it was sampled."""
     report = recorded.ROOT / "tests" / "origins" / "reports" / "pm-sampling.ncu-rep.xz"
     browser.open(
         write_analysis(analyze([report], Options(profiles=True)), tmp_path / "pm.html"),
-        width=width,
+        width=1440,
     )
     browser.wait_for("document.documentElement.dataset.ready")
     drawn = browser.evaluate(
@@ -414,7 +252,6 @@ def test_loads_over_the_launch_s_time(browser: Browser, tmp_path: Path, width: i
         assert height == pytest.approx(2 / 28 + 24 / 28 * float(plain(most)[:-2]) / 100, abs=0.12)
         time, unit = plain(sampled).split()
         assert length == pytest.approx(float(time) * (1e-3 if unit == "µs" else 1) / 1.56, abs=0.03)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []
 
 

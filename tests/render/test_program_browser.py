@@ -3,12 +3,11 @@ pointer and by keyboard, and it fits every width."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from browser import Browser, require_chromium
-from program_found import found, machine, small
+from program_found import small
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.explain.program import headline, program_answer, saving
@@ -81,25 +80,6 @@ def test_numbers_are_those_of_the_card(
     assert browser.requests() == [page.resolve().as_uri()]
 
 
-def test_a_click_zooms_and_back_zooms_out(
-    browser: Browser, program: tuple[ProgramDiagnosis, Path]
-) -> None:
-    browser.open(program[1], width=1440)
-    whole = browser.evaluate(SEEN)
-    browser.evaluate(f"{tile('forward')}.click()")
-    box = browser.evaluate("document.querySelector('.icicle').offsetWidth")
-    assert browser.evaluate(f"{tile('forward')}.offsetWidth") == box
-    assert "train.py:9" not in browser.evaluate(SEEN)
-    assert {"step", "forward", "model.py:3"} <= set(browser.evaluate(SEEN))
-    said = browser.evaluate("document.querySelector('.said').innerText")
-    assert said.startswith("forward · NVTX range: 1.3")
-    browser.wait_for("location.hash.includes('zoom=')")
-    browser.evaluate("history.back()")
-    browser.wait_for(f"!{tile('train.py:9')}.classList.contains('off')")
-    assert browser.evaluate(SEEN) == whole
-    assert browser.evaluate("document.querySelector('.zoomed').hidden")
-
-
 def test_the_picture_works_by_keyboard(
     browser: Browser, program: tuple[ProgramDiagnosis, Path]
 ) -> None:
@@ -126,102 +106,3 @@ def test_the_picture_works_by_keyboard(
     assert browser.evaluate(active) == "model.py:3"
     browser.press("Home", 36)
     assert browser.evaluate(active) == "step"
-
-
-def test_opening_a_finding_hatches_it(
-    browser: Browser, program: tuple[ProgramDiagnosis, Path]
-) -> None:
-    browser.open("about:blank")
-    browser.open(program[1], width=1440)
-    idle = f"{tile('GPU idle')}.querySelector('i').offsetWidth"
-    assert browser.evaluate(idle) == 0
-    browser.evaluate("document.querySelectorAll('.finding > summary')[1].click()")
-    assert browser.evaluate(idle) > 0
-    assert browser.evaluate("document.querySelector('.shade select').value") == "1"
-    choose(browser, "")
-    assert browser.evaluate("getComputedStyle(document.querySelector('.tile i')).display") == "none"
-
-
-@pytest.mark.parametrize("width", [375, 768, 1440])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen(
-    browser: Browser, program: tuple[ProgramDiagnosis, Path], width: int, scheme: str
-) -> None:
-    browser.open(program[1], width=width, scheme=scheme)
-    browser.wait_for("document.querySelector('.launches[data-ready]')")
-    assert browser.evaluate("document.documentElement.scrollWidth") == width
-    assert browser.evaluate(f"{TILES}.every(tile => tile.getBoundingClientRect().right <= innerWidth)")  # fmt: skip
-    assert browser.complaints() == []
-
-
-def test_it_reads_without_scripts(browser: Browser, program: tuple[ProgramDiagnosis, Path]) -> None:
-    browser.open(program[1], width=1440, script=False)
-    page = program[1].read_text("utf-8")
-    assert re.search(r'<div class="icicle" role="tree" aria-label="Where does the step', page)
-    browser.open(program[1], width=1440)
-
-
-def test_the_table_is_filtered_and_downloaded(
-    browser: Browser, program: tuple[ProgramDiagnosis, Path]
-) -> None:
-    browser.open("about:blank")
-    browser.open(program[1], width=1440)
-    browser.wait_for("document.querySelector('.launches[data-ready]')")
-    rows = "[...document.querySelectorAll('.launches tbody tr')].map(row => row.cells[0].innerText)"
-    assert browser.evaluate(rows) == ["nvjet_tst_128x256", "adam", "softmax_warp_forward"]
-    browser.press("/", text="/")
-    for letter in "softmax":
-        browser.press(letter, text=letter)
-    assert browser.evaluate(rows) == ["softmax_warp_forward"]
-    browser.wait_for("document.querySelector('[data-csv]').href.startsWith('blob:')")
-    packed = "window.ncuUnpack(document.getElementById('csv-launches').textContent)"
-    assert browser.evaluate(packed).startswith("Kernel,Time")
-
-
-def test_the_table_of_ten_thousand_launches_answers_each_key(
-    browser: Browser, tmp_path: Path
-) -> None:
-    """Ten thousand launches of a thousand kinds, each in a row of its own: a key of the filter, an
-    order, a grouping and a column each take less than 100 ms of the page's thread, from file://."""
-    program = machine()
-    for at in range(10_000):
-        line = f"model.py:{at % 400}"
-        kind = at % 1000
-        program.launch(f"kernel_{kind}<float>(float*)", 3.0 + at % 11, grid=1 + kind, line=line)
-    page = write_program_page(found(program.trace()), tmp_path / "page.html")
-    browser.open("about:blank")
-    browser.open(page, width=1440)
-    browser.wait_for("document.querySelector('.launches[data-ready]')")
-    browser.evaluate("new Promise(done => setTimeout(done, 1000))")
-    spent: dict[str, float] = {}
-
-    def timed(name: str, key: str, code: int = 0, text: str = "") -> None:
-        before = browser.worked()
-        browser.press(key, code, text)
-        browser.evaluate("document.body.offsetHeight")
-        spent[name] = max(spent.get(name, 0.0), browser.worked() - before)
-
-    browser.evaluate(
-        "(rows => { rows.value = 'launch'; rows.dispatchEvent(new Event('change')); })(document.querySelector('.launches select'))"
-    )
-    browser.press("/", text="/")
-    for letter in "kernel_77":
-        timed("filter", letter, text=letter)
-    said = browser.evaluate("document.querySelector('.launches .matches').innerText")
-    assert " of 10000: " in plain(said)
-    for _ in range(3):
-        timed("filter", "Backspace", 8)
-    timed("filter", "Escape", 27)
-    browser.evaluate("document.querySelector('.launches th[data-key=time] button').focus()")
-    for _ in range(3):
-        timed("order", "Enter", 13, "\r")
-    browser.evaluate("document.querySelector('.launches select').focus()")
-    for letter in "by line":
-        timed("groups", letter, text=letter)
-    assert browser.evaluate("document.querySelectorAll('.launches tr.group').length") >= 40
-    browser.evaluate("document.querySelector('.choose summary').focus()")
-    timed("columns", "Enter", 13, "\r")
-    browser.press("Tab", 9)
-    timed("columns", " ", 32, " ")
-    assert set(spent) == {"filter", "order", "groups", "columns"}
-    assert max(spent.values()) < 0.1, spent

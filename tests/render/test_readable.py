@@ -3,6 +3,7 @@ memory, units, headings, links, places."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -16,25 +17,20 @@ from ncu_toolkit.base.document.card import UnitBar
 from ncu_toolkit.base.document.tables import Table
 from ncu_toolkit.base.hardware.specs import occupancy, what_if_block, what_if_registers
 from ncu_toolkit.base.model import Evidence, Presence, Reading
-from ncu_toolkit.base.model.run import Ceilings
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.glossary import definitions
 from ncu_toolkit.kernel.explain.sections import Use, gain_cell
 from ncu_toolkit.kernel.pages.book import Book, open_book
-from ncu_toolkit.kernel.pages.code_folds import stall_table
-from ncu_toolkit.kernel.pages.columns import COLUMNS
 from ncu_toolkit.kernel.pages.family_view import _cached, family_view
 from ncu_toolkit.kernel.pages.html import write_run
-from ncu_toolkit.kernel.pages.page_view import _bounds, commands, evidence_table, opening
-from ncu_toolkit.kernel.pages.roofline import Spot, _crosses, roofline, roofs
+from ncu_toolkit.kernel.pages.page_view import commands, evidence_table, opening
 from ncu_toolkit.kernel.pages.run_view import run_view
 from ncu_toolkit.kernel.pages.unit_folds import (
     _all_fit,
-    _what_if,
+    _studies,
     memory_view,
     occupancy_fold,
     occupancy_table,
-    traffic_table,
 )
 
 
@@ -60,57 +56,6 @@ def test_evidence_says_whether_its_threshold_is_met(
     )  # type: ignore[arg-type]
     table = evidence_table((fact, replace(fact, threshold=None, comparison="")), "Evidence")
     assert [row[2].text for row in table.rows] == [words, "–"]
-
-
-def test_a_column_in_which_nothing_stands_is_left_out() -> None:
-    fact = Evidence("fma_pipe_active", "FMA pipe", 0.5, "fraction", "busy")
-    table = evidence_table((fact,), "Evidence")
-    assert [column.label for column in table.columns] == ["Figure", "Measured", "Meaning"]
-
-
-def test_what_shared_memory_keeps_busy_is_not_ascribed_to_global_accesses(book: Book) -> None:
-    profile = next(p for p in book.run.profiles if p.value("l1_data_pipe_active") is not None)
-    rows = {row[0].text: row for row in traffic_table(profile, None, {}).rows}
-    assert rows["L1 data"][4].value == profile.value("l1_data_pipe_active")
-    assert rows["L1 (global)"][4].value != profile.value("l1_data_pipe_active")
-
-
-def test_picture_and_table_of_the_memory_say_how_busy_the_same_unit_is(book: Book) -> None:
-    first = book.run.profiles[0]
-    shares = {"l1_tag": 0.004, "l1_data": 0.72, "l2": 0.29, "fill": 0.38, "dram": 0.17}
-    used = {name: Use(share) for name, share in shares.items()}
-    limit = replace(book.card(first), bars=(UnitBar("l1_data", "L1 data", 0.72, True, 0.72),))
-    shown = memory_view(first, limit, used)
-    assert shown is not None
-    links = (shown.ends[0][0], shown.link)
-    said = [f"{link.busy}{link.mark}" for link in links]
-    assert said == ["DRAM 17 % busy", "L2 to SM 38 % busy"]
-    assert shown.l1.units[0] == ("L1 data 72 %", True)
-    rows = {row[0].text: row for row in traffic_table(first, None, used).rows}
-    for label, name in (("DRAM", "dram"), ("L2 to SM", "fill"), ("L1 data", "l1_data")):
-        assert rows[label][4].value == pytest.approx(shares[name])
-
-
-def test_a_sum_that_is_hardly_off_is_told_without_a_sign(book: Book) -> None:
-    profile = next(p for p in book.run.profiles if p.stalls and p.stalls.latency)
-    assert profile.stalls
-    assert profile.stalls.latency
-    stalls = replace(profile.stalls, latency=profile.stalls.total * (1 - 1e-9))
-    table = stall_table(replace(profile, stalls=stalls))
-    assert table is not None
-    assert "They differ by less than 0.001 %" in table.note
-
-
-def test_whole_things_are_counted_whole() -> None:
-    base = occupancy((9, 0), 1024, 32, 0, 0, None)
-    for label, found in (
-        ("threads per block", what_if_block(base)),
-        ("registers per thread", what_if_registers(base)),
-    ):
-        values = [row[0].text for row in _what_if(base, "x", label, label, found, 32.0).table.rows]
-        assert not [
-            text for text in values if "." in text or float(text.replace(",", "")) not in found
-        ]
 
 
 def tables(view: object) -> Iterator[Table]:
@@ -150,65 +95,6 @@ def test_headings_are_explained_by_their_table(book: Book) -> None:
     )
 
 
-def test_a_column_is_not_explained_twice(book: Book) -> None:
-    """A heading's own words are left out where the glossary's entry says the same."""
-    table = next(
-        found
-        for found in sorted(tables(run_view(book)), key=lambda table: -len(table.columns))
-        if definitions().kind(found) == "ladder"
-    )
-    assert dict(definitions().columns(table))["Time"].count("unprofiled") == 1
-
-
-def test_resources_have_the_names_of_their_bars(book: Book) -> None:
-    profile = book.run.profiles[0]
-    bounds = {"l1_writeback": 3.0, "fill": 2.0, "blocks": 1.0}
-    table = _bounds(replace(book.diagnosis(profile), bounds=bounds), profile)
-    assert table is not None
-    assert [row[0].text for row in table.rows] == ["L1 return", "L2 to SM", "block start"]
-    assert all(definitions().of_cell(table, table.columns[0], row[0]) for row in table.rows)
-
-
-def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> None:
-    """The unit of one slice can be busy all the time while the link to L1 idles."""
-    first = book.run.profiles[0]
-    busiest = Reading("l2_atomic_unit_busiest", 0.83, "fraction", Presence.PRESENT)
-    profile = replace(first, readings={**first.readings, busiest.name: busiest})
-    used = {"atomic": Use(0.83), "l2": Use(0.01)}
-    card = replace(book.card(first), bars=(UnitBar("atomic", "L2 atomics", 0.83, True, 0.83),))
-    shown = memory_view(profile, card, used)
-    assert shown is not None
-    assert shown.l2.units == (("busiest atomic unit 83 %", True),)
-    assert not any(link.limit for link in (shown.link, *(link for link, _ in shown.ends)))
-    assert shown.link.busy == "L2 1 %"
-
-
-@pytest.mark.parametrize(
-    ("achieved", "waves", "words"),
-    [
-        (0.469, 0.5, "The grid is too small"),
-        (0.469, 12.0, "end too early"),
-        (0.469, None, "Blocks end too early, or the grid is too small"),
-        (0.97, 12.0, "and 97.0 % was achieved."),
-        (None, None, "changing them cannot raise it"),
-    ],
-)
-def test_what_keeps_occupancy_low_where_all_warps_fit(
-    book: Book, achieved: float | None, waves: float | None, words: str
-) -> None:
-    first = book.run.profiles[0]
-    given = {"achieved_occupancy": achieved, "waves": waves}
-    readings = {
-        name: Reading(
-            name, value, "fraction", Presence.PRESENT if value else Presence.NOT_COLLECTED
-        )
-        for name, value in given.items()
-    }
-    said = _all_fit(replace(first, readings={**first.readings, **readings}))
-    assert words in said
-    assert "allow 100" in said
-
-
 def test_the_full_name_of_a_kernel_is_on_its_page(book: Book) -> None:
     first = book.run.profiles[0]
     full = f"void ns::{first.launch.function}<float, (int)4>(ns::Params<float>)"
@@ -217,35 +103,6 @@ def test_the_full_name_of_a_kernel_is_on_its_page(book: Book) -> None:
     run = replace(book.run, profiles=(profile, other), timings=())
     pages = run_view(open_book(run, render_fixture.diagnosis)).pages
     assert [page.signature for page in pages] == [full, ""]
-
-
-def test_what_fits_in_l2_is_said_of_named_kernels(book: Book) -> None:
-    timed = next(entry for entry in book.entries if entry.timing)
-    assert timed.timing is not None
-    small, large = (
-        replace(timed, timing=replace(timed.timing, compulsory_bytes=needs), label=label)
-        for needs, label in ((2e6, "small"), (9e8, "large"))
-    )
-    (note,) = _cached([small, large], 60 << 20)
-    assert note.startswith("The data of small (2.00 MB) fit in the L2")
-    assert _cached([large], 60 << 20) == []
-    assert _cached([small], 60 << 20)[0].startswith("The data of all kernels")
-
-
-def test_times_under_the_profiler_are_not_explained_as_unprofiled() -> None:
-    run = render_fixture.run()
-    strangers = replace(
-        run, profiles=tuple(replace(profile, context=None) for profile in run.profiles), timings=()
-    )
-    launches = next(
-        table
-        for table in tables(run_view(open_book(strangers, render_fixture.diagnosis)))
-        if table.key == "launches"
-    )
-    explained = dict(definitions().columns(launches))
-    for label in ("Time", "Median"):
-        assert "under ncu" in explained[label]
-        assert "unprofiled" not in explained[label]
 
 
 @pytest.mark.parametrize(
@@ -264,13 +121,6 @@ def test_no_gain_is_claimed_to_be_nothing(
     cell = gain_cell(finding)
     assert cell.text == text
     assert not cell.missing or "Why not" in cell.title or "roof" in cell.title
-
-
-def test_the_verdict_comes_before_the_details(book: Book) -> None:
-    """What a reader looks for first is among the first columns: a phone shows three of them, a
-    screen of 1440 pixels all."""
-    keys = [spec.key for spec in COLUMNS]
-    assert keys[:6] == ["rung", "time", "bottleneck", "predicted", "rate", "baseline"]
 
 
 def test_an_analysis_alone_links_to_no_front_page(tmp_path: Path) -> None:
@@ -306,21 +156,6 @@ def test_the_stall_table_has_no_rows_of_nothing(book: Book) -> None:
                 assert ("not profiled" in chart.table.note) == (
                     len(chart.table.rows) < len(panel.table.rows)
                 )
-
-
-def test_labels_of_the_roofline_keep_off_the_lines() -> None:
-    """Where a side is free of points, roofs and path, the label stands there."""
-    points = [
-        Spot("left", 1e12, {"dram": 20.0}, "step", "#000000"),
-        Spot("right", 1e12, {"dram": 90.0}, "step", "#000000"),
-    ]
-    figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
-    trace = next(trace for trace in figure["data"] if trace["name"] == "rungs at DRAM")
-    assert trace["text"] == ["left", "right"]
-    assert trace["textposition"] == ["middle left", "middle right"]
-    assert _crosses((0, 0, 10, 10), (4, 4, 6, 6))
-    assert not _crosses((0, 0, 10, 10), (6, 0, 9, 4))
-    assert not _crosses((0, 5, 3, 5), (4, 4, 6, 6))
 
 
 def test_every_ladder_has_a_card_that_links_its_page(tmp_path: Path) -> None:
@@ -381,25 +216,6 @@ def test_the_diamond_lies_where_the_launch_is(book: Book) -> None:
         assert studies[0].now[0] == now.registers
 
 
-def test_the_verdict_on_a_launch_needs_no_scrolling() -> None:
-    run = render_fixture.run()
-    strangers = replace(
-        run,
-        profiles=tuple(replace(profile, context=None) for profile in run.profiles[:2]),
-        timings=(),
-    )
-    launches = next(
-        table
-        for table in tables(run_view(open_book(strangers, render_fixture.diagnosis)))
-        if table.key == "launches"
-    )
-    keys = [column.key for column in launches.columns]
-    assert keys[:5] == ["kernel", "time", "bottleneck", "predicted", "share"]
-    for row in launches.rows:
-        assert row[2].text != row[2].value
-        assert row[3].text.endswith(("×", "n/a"))
-
-
 def test_the_split_that_the_driver_chose_is_no_limit() -> None:
     """254 registers allow one block of 256 threads; its 96 KiB of shared memory would allow two."""
     base = render_fixture.profile("vectorized", 1024, 0)
@@ -422,3 +238,67 @@ def test_the_split_that_the_driver_chose_is_no_limit() -> None:
     asked = replace(found["block_limit_registers"], value=4.0)
     small = replace(profile, readings={**profile.readings, "block_limit_registers": asked})
     assert figures.occupancy_limiters(small) == ("block_limit_shared",), "a split asked for"
+
+
+def test_atomic_units_are_shown_in_their_level_and_not_on_a_link(book: Book) -> None:
+    """The unit of one slice can be busy all the time while the link to L1 idles."""
+    first = book.run.profiles[0]
+    busiest = Reading("l2_atomic_unit_busiest", 0.83, "fraction", Presence.PRESENT)
+    profile = replace(first, readings={**first.readings, busiest.name: busiest})
+    used = {"atomic": Use(0.83), "l2": Use(0.01)}
+    card = replace(book.card(first), bars=(UnitBar("atomic", "L2 atomics", 0.83, True, 0.83),))
+    shown = memory_view(profile, card, used)
+    assert shown is not None
+    assert shown.l2.units == (("busiest atomic unit 83 %", True),)
+    assert not any(link.limit for link in (shown.link, *(link for link, _ in shown.ends)))
+    assert shown.link.busy == "L2 1 %"
+
+
+@pytest.mark.parametrize(
+    ("achieved", "waves", "words"),
+    [
+        (0.469, 0.5, "The grid is too small"),
+        (0.469, 12.0, "end too early"),
+        (0.469, None, "Blocks end too early, or the grid is too small"),
+        (0.97, 12.0, "and 97.0 % was achieved."),
+        (None, None, "changing them cannot raise it"),
+    ],
+)
+def test_what_keeps_occupancy_low_where_all_warps_fit(
+    book: Book, achieved: float | None, waves: float | None, words: str
+) -> None:
+    first = book.run.profiles[0]
+    given = {"achieved_occupancy": achieved, "waves": waves}
+    readings = {
+        name: Reading(
+            name, value, "fraction", Presence.PRESENT if value else Presence.NOT_COLLECTED
+        )
+        for name, value in given.items()
+    }
+    said = _all_fit(replace(first, readings={**first.readings, **readings}))
+    assert words in said
+    assert "allow 100" in said
+
+
+def test_what_fits_in_l2_is_said_of_named_kernels(book: Book) -> None:
+    timed = next(entry for entry in book.entries if entry.timing)
+    assert timed.timing is not None
+    small, large = (
+        replace(timed, timing=replace(timed.timing, compulsory_bytes=needs), label=label)
+        for needs, label in ((2e6, "small"), (9e8, "large"))
+    )
+    (note,) = _cached([small, large], 60 << 20)
+    assert note.startswith("The data of small (2.00 MB) fit in the L2")
+    assert _cached([large], 60 << 20) == []
+    assert _cached([small], 60 << 20)[0].startswith("The data of all kernels")
+
+
+def test_whole_things_are_counted_whole() -> None:
+    """A table has a row where the warps change, by whole registers and threads."""
+    base = occupancy((9, 0), 1024, 32, 0, 0, None)
+    registers, _, block = _studies(base)
+    for chart, tried in ((registers, what_if_registers(base)), (block, what_if_block(base))):
+        rows = [(float(row[0].text.replace(",", "")), row[1].value) for row in chart.table.rows]
+        assert all(tried[int(count)].active_warps == warps for count, warps in rows)
+        assert all(before != after for (_, before), (_, after) in itertools.pairwise(rows))
+        assert len(rows) > 1

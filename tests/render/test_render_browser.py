@@ -6,7 +6,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,19 +63,6 @@ def test_front_page_draws_its_charts_and_fetches_nothing(browser: Browser, repor
     healthy(browser)
 
 
-def test_the_front_page_is_a_screen_or_two(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "index.html", width=1440)
-    found = browser.evaluate(MEASURES)
-    assert found["height"] <= 1500
-    assert browser.evaluate(WORDS) <= 500
-    assert browser.evaluate("document.querySelectorAll('.ladder .spark rect').length") >= 5
-    for line in browser.evaluate(
-        "[...document.querySelectorAll('.ladder h2 + p')].map(p => p.innerText)"
-    ):
-        assert len(line.split()) <= 20, line
-    healthy(browser)
-
-
 def test_the_policy_stops_scripts_that_are_not_ours(browser: Browser, reports: Path) -> None:
     browser.open(reports / "fixture" / "index.html")
     browser.evaluate(
@@ -89,15 +75,6 @@ def test_the_policy_stops_scripts_that_are_not_ours(browser: Browser, reports: P
     assert browser.evaluate("window.hurt") is None
     assert len(browser.complaints()) >= 3
     assert not any(address.startswith("http") for address in browser.requests())
-
-
-def test_sizes_are_tabs_for_the_keyboard(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "index.html")
-    assert browser.evaluate(f"{PANEL}.dataset.label") == "4096"
-    browser.evaluate("document.querySelector('.tabs input:checked').focus()")
-    browser.press("ArrowRight", 39)
-    assert browser.evaluate(f"{PANEL}.dataset.label") == "8192"
-    assert browser.evaluate("document.querySelectorAll('.panel:not([data-off])').length") == 1
 
 
 def test_tables_sort_by_keyboard_with_missing_values_last(browser: Browser, reports: Path) -> None:
@@ -175,117 +152,6 @@ CONTRAST = """(() => {
 })()"""
 
 
-def test_a_phone_tells_the_size(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html", width=500, height=800)
-    shown = "[...document.querySelectorAll('.kicker')].find(k => k.checkVisibility())?.innerText"
-    assert "size 4096" in browser.evaluate(shown)
-
-
-@pytest.mark.parametrize("width", [320, 390, 1400])
-def test_no_legend_squeezes_its_chart(browser: Browser, reports: Path, width: int) -> None:
-    """On a small phone the legend of the chart over sizes has a line for each rung, and is nearly
-    as long as the chart."""
-    browser.open(reports / "fixture" / "index.html", width=width)
-    browser.evaluate(
-        "document.querySelectorAll('.family > details').forEach(each => { each.open = true })"
-    )
-    scroll_through(browser)
-    browser.wait_for(
-        f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === {PANEL}.querySelectorAll('.plot').length"
-    )
-    heights = browser.evaluate(
-        "[...document.querySelectorAll('.plot[data-drawn]')].filter(p => p.offsetParent).map(p => p._fullLayout._size.h)"
-    )
-    assert len(heights) >= 2
-    assert min(heights) >= 150, heights
-    cut = "[...document.querySelectorAll('.plot[data-drawn] .legend .scrollbar')].filter(b => Number(b.getAttribute('height')) > 0).length"
-    assert browser.evaluate(cut) == 0, "a legend is scrolled"
-
-
-def test_nothing_moves_while_charts_are_drawn(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "index.html")
-    browser.evaluate(
-        "(() => { window.moved = 0; const add = l => l.getEntries().forEach(e => { window.moved += e.value; });"
-        " new PerformanceObserver(add).observe({type: 'layout-shift', buffered: true}); })()"
-    )
-    scroll_through(browser)
-    browser.wait_for(f"{PANEL}.querySelectorAll('.plot[data-drawn]').length === 1")
-    assert browser.evaluate("window.moved") < 0.01
-
-
-def test_ten_thousand_instructions_stay_fast(browser: Browser, reports: Path) -> None:
-    start = time.monotonic()
-    browser.open(reports / "fixture" / "gemm_fp32-cublas-4096.html")
-    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
-    assert time.monotonic() - start < 8  # seconds; about one here, with room for a busy machine
-    assert browser.evaluate("document.querySelectorAll('.hotspots .line').length") < 200
-    assert "10000 instructions" in browser.evaluate(
-        "document.querySelector('.hot-tools [role=status]').textContent"
-    )
-    spent = browser.evaluate(
-        "(() => { const l = document.querySelectorAll('.list'), s = l[l.length - 1], t = performance.now();"
-        " for (let i = 0; i < 50; i++) { s.scrollTop = i * 3000; s.dispatchEvent(new Event('scroll')); } return performance.now() - t; })()"
-    )
-    assert spent < 2000
-    healthy(browser)
-
-
-def test_the_listing_goes_from_hot_line_to_hot_line(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
-    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
-    source, sass = (f"document.querySelectorAll('.list')[{at}]" for at in (0, 1))
-    high = browser.evaluate(f"{sass}.clientHeight")
-    assert 0.4 * 900 <= high <= 0.5 * 900
-    middle = (
-        f"(() => {{ const l = {source}, r = l.querySelector('.related').getBoundingClientRect(),"
-        " b = l.getBoundingClientRect(); return Math.abs((r.top + r.bottom - b.top - b.bottom) / 2); })()"
-    )
-    heat = f"parseFloat({source}.querySelector('.related .heat').textContent)"
-    assert browser.evaluate(middle) < 30 or browser.evaluate(f"{source}.scrollTop") == 0
-    browser.evaluate(f"{source}.focus()")
-    first = browser.evaluate(heat)
-    browser.press("n", 78, "n")
-    second = browser.evaluate(heat)
-    assert 0 < second <= first
-    browser.press("p", 80, "p")
-    assert browser.evaluate(heat) == first
-    browser.evaluate(f"{sass}.scrollTop = 1000")
-    browser.evaluate(
-        "(() => { const s = document.querySelector('.hot-tools select'); s.value = 'hot'; s.dispatchEvent(new Event('change')); })()"
-    )
-    assert browser.evaluate(f"{sass}.scrollTop") == 0
-    rows = f"[...{sass}.querySelectorAll('.line')].map(l => [l.offsetTop, parseFloat(l.querySelector('.heat').textContent)])"
-    shares = [share for _, share in sorted(browser.evaluate(rows))]
-    assert shares == sorted(shares, reverse=True)
-    healthy(browser)
-
-
-def test_columns_of_the_code_pane_are_chosen(browser: Browser, reports: Path) -> None:
-    """By keyboard; each heading stands over its numbers, in both panes."""
-    page = next(iter((reports / "fixture").glob("*vectorized*.html")))
-    browser.open("about:blank")
-    browser.open(page, width=1440)
-    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
-    heads = "[...document.querySelectorAll('.hot-pane:last-child h3 > *')].map(head => head.textContent)"
-    assert browser.evaluate(heads)[:3] == ["samples", "index", "executed"]
-    before = len(browser.evaluate(heads))
-    browser.evaluate("document.querySelector('.hot-tools .choose summary').focus()")
-    browser.press("Enter", 13, "\r")
-    browser.press("Tab", 9)
-    browser.press(" ", 32, " ")
-    assert "executed" not in browser.evaluate(heads)
-    browser.press(" ", 32, " ")
-    browser.evaluate("[...document.querySelectorAll('.hot-tools .choose input')].at(-1).click()")
-    assert len(browser.evaluate(heads)) == before + 1
-    ends = browser.evaluate(
-        "['h3', '.line:not(.fold)'].map(row => [...document.querySelectorAll('.hot-pane:last-child ' + row + ' .ex')].slice(0, 2)"
-        ".map(cell => cell.getBoundingClientRect().right))"
-    )
-    assert ends[0] == pytest.approx(ends[1], abs=2)
-    browser.press("Escape", 27)
-    healthy(browser)
-
-
 def test_the_address_of_a_section_opens_it(browser: Browser, reports: Path) -> None:
     page = next(iter((reports / "fixture").glob("*vectorized*.html")))
     for address in (page.resolve().as_uri(), (reports / "fixture" / "report.html").resolve().as_uri() + "#page-" + page.stem):  # fmt: skip
@@ -321,60 +187,6 @@ def test_hot_spots_link_source_and_sass(browser: Browser, reports: Path) -> None
     browser.evaluate(f"{sass}.querySelector('.line').click()")
     assert "LDS.128" in browser.evaluate("document.querySelector('.hot-detail').textContent")
     assert browser.evaluate("document.querySelector('.list .related') !== null")
-    healthy(browser)
-
-
-def test_the_code_pane_opens_where_its_heading_says(browser: Browser, tmp_path: Path) -> None:
-    """The hottest instruction waits on a line of a toolkit header for a load of the kernel."""
-    run = render_fixture.run()
-    profile = next(
-        p
-        for p in run.profiles
-        if p.context and (p.context.rung, p.context.size) == ("vectorized", "4096")
-    )
-    loaded = next(row for row in profile.instructions if row.opcode.startswith("LDG"))
-    rows = list(profile.instructions)
-    register = loaded.sass.split()[1].rstrip(",")
-    header = replace(
-        rows[loaded.index + 1],
-        sass=f"FADD R9, {register}, {register}",
-        opcode="FADD",
-        file="include/sm_20_intrinsics.hpp",
-        line=151,
-        samples={"long_scoreboard": 100 * sum(row.sample_count for row in rows)},
-    )
-    rows[loaded.index + 1] = header
-    waits = replace(profile, instructions=tuple(rows))
-    run = replace(run, profiles=tuple(waits if p is profile else p for p in run.profiles))
-    write_run(run, tmp_path / "waits", book=open_book(run, render_fixture.diagnosis))
-    browser.open(tmp_path / "waits" / "gemm_fp32-vectorized-4096.html")
-    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
-    said = browser.evaluate("document.querySelector('[id$=hot] summary span').textContent")
-    place, _, share = said.partition(": ")
-    assert place == f"{loaded.file.rsplit('/', 1)[-1]}:{loaded.line}"
-    assert share.endswith("which waits for it")
-    shown = browser.evaluate(
-        "[...document.querySelectorAll('.hot-tools select')].map(s => s.selectedOptions[0].textContent).join()"
-    )
-    assert place.partition(":")[0] in shown
-    marked = "[...document.querySelectorAll('.list .related')].map(l => l.querySelector('.no').textContent)"
-    assert browser.evaluate(marked) == [str(loaded.line), str(loaded.index)]
-    healthy(browser)
-
-
-def test_one_file_turns_its_pages(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "report.html")
-    assert browser.evaluate("document.querySelectorAll('.leaf:not([data-off])').length") == 1
-    browser.evaluate(f"{PANEL}.querySelector('tbody a').click()")
-    browser.wait_for(
-        "document.querySelector('.leaf:not([data-off])').id.startsWith('page-gemm_fp32-naive')"
-    )
-    browser.wait_for("document.querySelector('.leaf:not([data-off]) .hotspots[data-ready]')")
-    assert browser.evaluate("document.querySelector('a[data-csv]').href").startswith("blob:")
-    browser.evaluate("location.hash = ''")
-    browser.wait_for(f"{PANEL}.checkVisibility()")
-    scroll_through(browser)
-    browser.wait_for(f"{PANEL}.querySelector('.plot[data-drawn]')")
     healthy(browser)
 
 
@@ -435,28 +247,6 @@ def test_printing_opens_what_is_folded(browser: Browser, reports: Path) -> None:
     assert not browser.evaluate(folded)
 
 
-def test_printing_draws_charts_that_were_not_in_view(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "index.html", height=300)
-    browser.wait_for("window.Plotly")
-    plots = f"[...{PANEL}.querySelectorAll('.plot')].map(plot => !!plot.querySelector('svg'))"
-    assert not all(browser.evaluate(plots))
-    drawn = f"(async () => {{ dispatchEvent(new Event('beforeprint')); await null; await null; await null; return {plots} }})()"
-    assert all(browser.evaluate(drawn))
-
-
-@pytest.mark.parametrize("page", ["index.html", "gemm_fp32-smem_tiled-4096.html"])
-def test_paper_needs_no_smaller_scale(browser: Browser, recorded_pages: Path, page: str) -> None:
-    """As wide as a letter's text at 96 pixels an inch: what is wider would shrink all of the page.
-    The data of charts stay folded."""
-    browser.open(recorded_pages / "h200-gemm-fp32" / page, width=740, height=1000)
-    browser.wait_for("document.documentElement.dataset.filled")
-    browser._call("Emulation.setEmulatedMedia", media="print")
-    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 740
-    assert browser.evaluate("document.querySelectorAll('.chart details[open]').length") == 0
-    browser._call("Emulation.setEmulatedMedia", media="")
-
-
 def test_hostile_text_is_inert(browser: Browser, tmp_path: Path) -> None:
     run = hostile_run()
     book = open_book(run, hostile_diagnosis, {})
@@ -508,39 +298,6 @@ def test_a_term_opens_its_entry_in_place_and_without_script_in_the_glossary(
     assert browser.evaluate(f"document.getElementById('{place}').tagName") == "DT"
 
 
-#: Words of the page in view as they can be read: with a letter or a digit each, code rows that are
-#: scrolled out of their box aside.
-WORDS = """(() => {
-  const page = document.querySelector('.leaf:not([data-off])') || document.querySelector('main');
-  const count = text => text.split(/\\s+/).filter(word => /[\\p{L}\\p{N}]/u.test(word)).length;
-  let words = count(document.body.innerText);
-  // the listing is code, half a screen of it
-  for (const row of page.querySelectorAll('.list .line')) words -= count(row.innerText);
-  return words;
-})()"""
-#: Of the page in view: its height, the lowest edge of each thing that a reader needs first, and what
-#: is wider than its box.
-MEASURES = """(() => {
-  const page = document.querySelector('.leaf:not([data-off])') || document.querySelector('main');
-  const low = q => { const e = page.querySelector(q); return e ? e.getBoundingClientRect().bottom + scrollY : 0; };
-  const wide = [], walk = parent => {
-    for (const e of parent.children) {
-      if (e.matches('.list, .plot, .scroll, .quiet, .nc-where, svg, pre') || !e.checkVisibility()) continue;
-      if (e.clientWidth && e.scrollWidth > e.clientWidth + 1) wide.push(e);
-      walk(e);
-    }
-  };
-  walk(page);
-  return {
-    height: document.documentElement.scrollHeight, width: document.documentElement.scrollWidth,
-    title: low('.nc-title'), gain: low('.nc-gain'), where: low('.nc-where'), advice: low('.nc-do li, span.nc-do'),
-    roof: page.querySelector('.nc-roof') !== null,
-    facts: [...page.querySelectorAll('.facts')].filter(f => f.checkVisibility()).length,
-    clipped: [...new Set(wide.map(e => `${e.tagName}.${e.className}`))],
-  };
-})()"""
-
-
 @pytest.fixture(scope="session")
 def recorded_pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages of every recording, and of one launch as `analyze --standalone` writes it. One
@@ -570,59 +327,21 @@ def _write_recorded_pages(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["alone.html", *(folder.name for folder in recorded.FOLDERS)])
-def test_every_page_answers_on_its_first_screen(
-    browser: Browser, recorded_pages: Path, name: str
-) -> None:
-    """Verdict, gain, hottest line and first advice are in view, and no other figure is. Folded, a
-    page is a screen or three; nothing is clipped, and all text has contrast AA."""
-    alone = name == "alone.html"
-    pages = sorted(p for p in (recorded_pages / name).glob("*.html") if p.name != "index.html")
-    if not alone:
+def test_every_page_opens(browser: Browser, recorded_pages: Path, name: str) -> None:
+    """With contrast AA, no wider than the screen, and with nothing fetched or refused."""
+    pages = [recorded_pages / name]
+    if name != "alone.html":
+        pages = sorted(p for p in pages[0].glob("*.html") if p.name != "index.html")
         folder = next(each for each in recorded.FOLDERS if each.name == name)
         assert len(pages) == len(recorded.run_of(folder).profiles)
-    for at, path in enumerate([recorded_pages / name] if alone else pages):
+    for at, path in enumerate(pages):
         browser.open(path, width=1440, height=900, scheme=("light", "dark")[at % 2])
         browser.wait_for(
             "document.readyState === 'complete' && !document.querySelector('.hotspots:not([data-ready])')"
         )
-        for width, height in ((1440, 900), (375, 667)):
-            browser.resize(width, height)
-            found = browser.evaluate(MEASURES)
-            assert 0 < found["title"] <= found["gain"] + 40, (path.name, found)
-            assert found["where"] > 0, (path.name, found)
-            assert found["advice"] or found["roof"], (path.name, found)
-            low = max(found[key] for key in ("title", "gain", "where", "advice"))
-            assert low <= height, (path.name, width, found)
-            assert found["width"] <= width, (path.name, width, found)
-            assert not found["clipped"], (path.name, width, found)
-            assert alone or not found["facts"], path.name
-            if width == 1440:
-                assert found["height"] <= 3000, (path.name, found)
-                assert (words := browser.evaluate(WORDS)) <= 600, (path.name, words)
-                assert browser.evaluate(CONTRAST) == [], path.name
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 1440, path.name
+        assert browser.evaluate(CONTRAST) == [], path.name
         healthy(browser)
-
-
-def test_the_recorded_front_page_is_short(browser: Browser, recorded_pages: Path) -> None:
-    browser.open(recorded_pages / "index.html", width=1440, height=900)
-    found = browser.evaluate(MEASURES)
-    assert found["height"] <= 1500, found
-    assert (words := browser.evaluate(WORDS)) <= 500, words
-    assert not found["clipped"], found
-
-
-@pytest.mark.parametrize("name", [each.name for each in recorded.FOLDERS])
-def test_a_ladder_s_table_fits_a_desktop(browser: Browser, recorded_pages: Path, name: str) -> None:
-    for width in (1440, 1366):
-        browser.open(recorded_pages / name / "index.html", width=width)
-        browser.wait_for("document.documentElement.dataset.filled")
-        if width == 1440:
-            assert browser.evaluate("document.documentElement.scrollHeight") <= 3000
-        browser.evaluate(
-            "document.querySelectorAll('.panel > details').forEach(each => { each.open = true })"
-        )
-        wide = "[...document.querySelectorAll('.scroll')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth).length"
-        assert browser.evaluate(wide) == 0
 
 
 def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:
@@ -674,46 +393,6 @@ def test_a_bar_opens_its_rung_and_the_address_keeps_size_and_kernel(
     browser.evaluate("void setTimeout(() => history.back())")
     browser.wait_for("document.querySelector('tr.chosen') && document.querySelector('.row.chosen')")
     assert browser.evaluate("location.hash") == "#size=4096&kernel=naive"
-
-
-def test_back_goes_through_the_sizes_that_were_chosen(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "index.html")
-    browser.wait_for("document.documentElement.dataset.filled")
-    first = browser.evaluate(f"{PANEL}.dataset.label")
-    browser.evaluate("document.querySelector('.tabs input:not(:checked)').click()")
-    second = browser.evaluate(f"{PANEL}.dataset.label")
-    assert second != first
-    browser.evaluate("void setTimeout(() => history.back())")
-    browser.wait_for(f"{PANEL}.dataset.label === {first!r}")
-    browser.evaluate("history.forward()")
-    browser.wait_for(f"{PANEL}.dataset.label === {second!r}")
-    healthy(browser)
-
-
-def test_a_chosen_term_shows_its_entry_without_a_tooltip(browser: Browser, reports: Path) -> None:
-    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
-    browser.wait_for("document.documentElement.dataset.filled")
-    browser.evaluate(
-        "(() => { const term = document.querySelector('main a.term'); term.scrollIntoView({block: 'center'});"
-        " term.dispatchEvent(new PointerEvent('pointerover', {bubbles: true})); term.click();"
-        " term.dispatchEvent(new PointerEvent('pointerover', {bubbles: true})); })()"
-    )
-    assert browser.evaluate("document.getElementById('entry').matches(':popover-open')")
-    assert browser.evaluate("document.getElementById('balloon').hidden")
-
-
-def test_keys_of_the_code_pane(browser: Browser, reports: Path) -> None:
-    """The first arrow key goes on from the line in view, and a slash goes to the search."""
-    browser.open(reports / "fixture" / "gemm_fp32-vectorized-4096.html")
-    browser.wait_for("document.querySelector('.hotspots[data-ready]')")
-    top = "document.querySelectorAll('.hotspots .list')[1].scrollTop"
-    before = browser.evaluate(top)
-    assert before > 0, "the pane opens further down"
-    press = "document.querySelectorAll('.hotspots .list')[1].dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
-    browser.evaluate(press % "ArrowDown")
-    assert browser.evaluate(top) == before
-    browser.evaluate(press % "/")
-    assert browser.evaluate("document.activeElement.type") == "search"
 
 
 def test_the_glossary_is_filtered(browser: Browser, reports: Path) -> None:

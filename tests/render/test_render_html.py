@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -142,22 +141,6 @@ def test_tables_have_captions_and_charts_a_table_and_words(reports: Path) -> Non
             if tag == "figure"
         )
         assert images == labelled == page.tags["figure"] - drawn
-
-
-def test_no_level_of_headings_is_left_out(reports: Path, tmp_path: Path) -> None:
-    """Nor in what is folded: a single file holds it in the open."""
-    run = render_fixture.run()
-    book = open_book(run, render_fixture.diagnosis)
-    alone = write_standalone(book, tmp_path / "x" / "report.html")
-    for path in (*pages(reports), alone):
-        levels = Page(path).headings
-        assert levels[0] == 1, path
-        assert all(after <= before + 1 for before, after in pairwise(levels)), path
-
-
-def test_plotly_is_written_once(reports: Path) -> None:
-    assert [path.parent for path in reports.rglob("charts.js")] == [reports / "assets"]
-    assert not list(reports.rglob("plotly*"))
 
 
 def test_json_and_csv_lie_beside_the_page(reports: Path) -> None:

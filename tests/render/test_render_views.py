@@ -18,13 +18,13 @@ from ncu_toolkit.base.document.tables import Table
 from ncu_toolkit.base.document.views import BarChart, Chart, RunView, StepChart
 from ncu_toolkit.base.model import Presence, Reading
 from ncu_toolkit.base.model.run import Ceilings
-from ncu_toolkit.base.render.html import reasons_of, table_csv
+from ncu_toolkit.base.render.html import table_csv
 from ncu_toolkit.base.render.text import RunText
 from ncu_toolkit.kernel.diagnosis.figures import inputs
 from ncu_toolkit.kernel.ladder.catalogue import find_rung, split
 from ncu_toolkit.kernel.pages import json as json_out
 from ncu_toolkit.kernel.pages.book import Book, open_book
-from ncu_toolkit.kernel.pages.family_view import _cut, _ticks, _traffic_chart
+from ncu_toolkit.kernel.pages.family_view import _traffic_chart
 from ncu_toolkit.kernel.pages.roofline import Spot, roofline, roofs
 from ncu_toolkit.kernel.pages.run_view import PAGES, page_names, paged, run_summary, run_view
 
@@ -74,18 +74,6 @@ def test_table_has_what_the_report_promises(view: RunView) -> None:
         "lds lds128 sts sts128 ldgsts hmma"
     )
     assert keys[: len(promised.split())] == promised.split()
-
-
-def test_widths_are_counted_apart(view: RunView) -> None:
-    rows = {
-        row[0].value: dict(zip((c.key for c in ladder(view, "4096").columns), row, strict=True))
-        for row in ladder(view, "4096").rows
-    }
-    assert rows["vectorized"]["lds128"].value == 134_000_000
-    assert rows["vectorized"]["lds"].value == 0
-    assert rows["smem_tiled"]["lds"].value == 4_295_000_000
-    assert rows["async_copy"]["ldgsts"].value == 17_000_000
-    assert rows["mini_tile"]["stall"].text.startswith("short scoreboard")
 
 
 def test_regressions_and_planted_defects_are_marked(view: RunView) -> None:
@@ -174,42 +162,9 @@ def test_the_ladder_has_lines_kinds_and_what_each_rung_does(view: RunView) -> No
         assert "90th percentile" in bar.words
 
 
-def test_one_slow_rung_does_not_flatten_the_stall_chart() -> None:
-    assert _cut([500.0, *(5.0 + n for n in range(6))]) < 15
-    assert _cut([5.0, 6.0]) > 6
-
-
 def test_stalls_are_told_in_cycles_and_shares(view: RunView) -> None:
     for row in bar_chart(view, "4096-float32-stalls").rows:
         assert sum(part.sizes[1] for part in row.segments) == pytest.approx(100, abs=2)
-
-
-def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
-    """A point far below the compulsory bytes would press all others together."""
-    whole = render_fixture.profile("naive", 4096)
-    empty = {
-        name: replace(whole.reading(name), value=0.0, presence=Presence.PRESENT)
-        for name in inputs("l1_global_bytes")
-    }
-    bypass = replace(whole, readings={**whole.readings, **empty})
-    drawn = []
-    for profile in (whole, bypass):
-        run = replace(render_fixture.run(), profiles=(profile,))
-        book = open_book(run, render_fixture.diagnosis)
-        chart = _traffic_chart(
-            next(e for e in book.families["gemm_fp32"].values() if e.variant.size == "4096")
-        )
-        assert chart is not None
-        drawn.append("l1" in chart.kinds)
-        assert drawn[-1] == ("Not drawn" not in chart.summary)
-    assert drawn == [True, False]
-    assert "Not drawn, below 0.1×: naive bypasses L1." in chart.summary
-
-
-def test_traffic_is_told_in_powers_of_two() -> None:
-    assert _ticks(0.6, 2.6) == [1.0, 2.0]
-    assert 1.0 in (wide := _ticks(0.2, 20_000))
-    assert 3 <= len(wide) <= 5
 
 
 def test_a_path_joins_rungs_of_one_function() -> None:
@@ -223,16 +178,6 @@ def test_a_path_joins_rungs_of_one_function() -> None:
     path = next(trace for trace in figure["data"] if trace["name"] == "path")
     assert path["y"] == [1e12, 2e12, None, 1e12]
     assert figure["layout"]["yaxis"]["ticktext"][-1] == "1P"
-
-
-def test_roofline_labels_do_not_cover_each_other() -> None:
-    points = [
-        Spot(f"rung_{n}", 3e13 * (1 + n / 1000), {"dram": 100.0}, "step", "#000000")
-        for n in range(30)
-    ]
-    figure = roofline(points, roofs(render_fixture.DEVICE, Ceilings(copy=4e12, fp32=6e13)), "fp32")
-    labels = next(trace["text"] for trace in figure["data"] if trace["name"] == "rungs at DRAM")
-    assert 1 <= sum(bool(label) for label in labels) < 30
 
 
 def test_measured_roofs_stand_beside_the_device_peaks() -> None:
@@ -435,10 +380,26 @@ def test_incomplete_launches_are_named() -> None:
     assert view.answer.cards == ()
 
 
-def test_reasons_are_listed_once(view: RunView) -> None:
-    found = reasons_of(ladder(view, "4096"))
-    assert len({why for _, why in found}) == len(found)
-    assert any("Predicted" in columns for columns, _ in found)
+def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
+    """A point far below the compulsory bytes would press all others together."""
+    whole = render_fixture.profile("naive", 4096)
+    empty = {
+        name: replace(whole.reading(name), value=0.0, presence=Presence.PRESENT)
+        for name in inputs("l1_global_bytes")
+    }
+    bypass = replace(whole, readings={**whole.readings, **empty})
+    drawn = []
+    for profile in (whole, bypass):
+        run = replace(render_fixture.run(), profiles=(profile,))
+        book = open_book(run, render_fixture.diagnosis)
+        chart = _traffic_chart(
+            next(e for e in book.families["gemm_fp32"].values() if e.variant.size == "4096")
+        )
+        assert chart is not None
+        drawn.append("l1" in chart.kinds)
+        assert drawn[-1] == ("Not drawn" not in chart.summary)
+    assert drawn == [True, False]
+    assert "Not drawn, below 0.1×: naive bypasses L1." in chart.summary
 
 
 def test_pairs_are_not_told_as_a_climb() -> None:
