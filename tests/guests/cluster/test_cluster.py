@@ -50,7 +50,7 @@ from ncu_toolkit.kernel.runs import store
 
 pytestmark = pytest.mark.slow
 
-TESTS = Path(cluster_worker.__file__).parent
+TESTS = [str(recorded.ROOT / "tests"), str(Path(__file__).parent), str(recorded.ROOT)]
 #: Workers are forks of a process that has imported what they need: read when Dask is imported.
 os.environ["DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"] = "forkserver"
 TUNE = ("tune", "--kernel", "autotuned", "--size", "64", "--max-settings", "24")
@@ -705,7 +705,7 @@ def test_this_machines_gpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None
     import distributed
 
     monkeypatch.setattr(cluster.cuda, "cards", lambda: ["GPU-1", "GPU-2"])
-    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{recorded.ROOT}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(TESTS))
     import dask
 
     prepare()
@@ -746,7 +746,7 @@ def test_slurm_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in bin_folder.iterdir():
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{recorded.ROOT}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(TESTS))
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", "['cluster_worker']")
     Path("slurm.yaml").write_text(
         "slurm:\n  queue: gpu\n  cores: 2\n  memory: 4GB\n  walltime: '00:10:00'\n  interface: lo\njobs: 1\nwait: 60\n"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import history_rows
 import httpx2
 import jsonschema
 import pytest
@@ -24,7 +23,6 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from ncu_toolkit.guests.history import history
 from ncu_toolkit.guests.mcp import code, digest, server, tools
 from ncu_toolkit.guests.mcp.reports import Reports
 from ncu_toolkit.guests.mcp.root import Root
@@ -357,6 +355,9 @@ def test_a_report_that_takes_too_long_is_given_up(
 def test_history_is_read_below_the_root(
     served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    history = pytest.importorskip("ncu_toolkit.guests.history.history")
+    import history_rows
+
     inside = served.folder / "history"
     monkeypatch.setenv("NCU_TOOLKIT_HISTORY", str(inside))
     assert served.call("history")["headline"] == "The history is empty."

@@ -22,7 +22,6 @@ from ladder_runs import Ncu
 
 from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from ncu_toolkit.cli import main
-from ncu_toolkit.guests.history import history
 from ncu_toolkit.guests.watch import command as command
 from ncu_toolkit.guests.watch import watch
 from ncu_toolkit.guests.watch.watch import Watched
@@ -30,6 +29,8 @@ from ncu_toolkit.kernel.build import nvcc
 
 pytestmark = pytest.mark.slow
 
+#: The history's folder; that guest may be deleted.
+HISTORY = "NCU_TOOLKIT_HISTORY"
 Edit = Callable[[], object]
 
 
@@ -37,7 +38,7 @@ Edit = Callable[[], object]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program and an ncu that runs it and writes a report of the recording."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(history.VARIABLE, raising=False)
+    monkeypatch.delenv(HISTORY, raising=False)
     fake = tmp_path / "fake"
     fake.mkdir()
     (fake / "base.ncu-rep").write_bytes(report_files.first_launches(2))
@@ -110,6 +111,7 @@ def test_only_what_changed_is_profiled_again(
     runs = sorted(path.name for path in (folder / "reports").iterdir())
     assert len(runs) == 2, "the runs stay"
     pytest.importorskip("duckdb")
+    history = pytest.importorskip("ncu_toolkit.guests.history.history")
     assert len(list((folder / ".ncu-toolkit" / "history").glob("*.parquet"))) == 2, "each round"
     with history.opened() as kept:
         rows = list(kept.rows("FROM launches"))  # the fake writes one report again and again
@@ -123,14 +125,14 @@ def test_a_history_that_is_missing_or_cannot_be_written_costs_no_round(
 ) -> None:
     blocked = folder / "file"
     blocked.write_text("")
-    monkeypatch.setenv(history.VARIABLE, str(blocked))
+    monkeypatch.setenv(HISTORY, str(blocked))
     code, rounds = watched(monkeypatch, capsys, [], *APP)
     assert code == 0
     assert rounds[0].count("note: this run is not in the history: ") == 1
     assert "expect" in rounds[0]
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "duckdb", None)
-        without.delenv(history.VARIABLE)
+        without.delenv(HISTORY)
         _, rounds = watched(without, capsys, [], *APP)
     assert "expect" in rounds[0]
     assert "history" not in rounds[0]
@@ -213,7 +215,7 @@ def test_a_rung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    monkeypatch.setenv(HISTORY, str(tmp_path / "history"))
     (tmp_path / "code").mkdir()
     ladder_runs.install(monkeypatch, tmp_path / "code")
     ncu = Ncu(monkeypatch, tmp_path / "ncu")
@@ -227,6 +229,7 @@ def test_a_rung(
     assert "Without the profiler: 1.00" in rounds[2]
     assert ncu.ran == ["naive", "naive"], "the rung it is compared with is not profiled"
     pytest.importorskip("duckdb")
+    history = pytest.importorskip("ncu_toolkit.guests.history.history")
     with history.opened() as kept:
         rows = list(kept.rows("FROM launches"))
     assert [(row["name"], row["size"], row["time_us"]) for row in rows] == [("naive", "1024", 1.0)]
