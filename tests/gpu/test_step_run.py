@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,10 @@ import msgspec
 import program_traces
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 import ncu_toolkit
-from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
-from ncu_toolkit.cli import _common, _log, cli, profile
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.cli import cli, profile
 from ncu_toolkit.kernel.gpu import collect, cuda
 from ncu_toolkit.kernel.report import slim
 from ncu_toolkit.program.model import Step, Trace
@@ -193,46 +190,6 @@ def test_long_kernels_cost_more() -> None:
     assert len(choose(step, Limits(24, 40))) == 1  # 16 passes of 2 s
 
 
-def test_progress_is_shown_on_a_terminal_only(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "launch 1 of" not in profiled(played).output
-    shown: list[str] = []
-
-    @contextlib.contextmanager
-    def line() -> Iterator[Callable[[str], None]]:
-        yield shown.append
-
-    monkeypatch.setattr(profile, "one_line", line)
-    ncu = played.folder / "ncu"
-    slow = ncu.read_text().replace(
-        'naive": 0%....',
-        "naive\": 0%', end='', flush=True); import time; time.sleep(0.3); print('....",
-    )
-    ncu.write_text(slow)
-    assert profiled(played, "--launches", "3").exit_code == 0
-    assert any(re.fullmatch(r"launch \d of \d: naive", each) for each in shown)
-
-
-def test_one_line_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for terminal, quiet in ((True, False), (True, True), (False, False)):
-        screen = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-        monkeypatch.setattr(_common, "console", lambda stderr=False, made=screen: made)
-        monkeypatch.setattr(_log.Verbosity, "quiet", quiet)
-        with _common.one_line() as show:
-            show("launch 1 of 3: a\x1bb")
-        shown = screen.file.getvalue()  # type: ignore[attr-defined]
-        assert ("launch 1 of 3: a\\x1bb" in shown) == (terminal and not quiet)
-
-
-def test_the_next_command_names_the_report_where_it_lies(played: Played) -> None:
-    done = profiled(played, "--launch-count", "2")
-    assert done.exit_code == 0, done.output
-    (run,) = (played.folder / "reports").glob("*train*")
-    assert "compare profile.ncu-rep" not in done.output
-    assert f"compare {run}/profile.ncu-rep after.ncu-rep" in done.output
-
-
 def test_choosing_launches_looks_for_no_step(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,43 +217,6 @@ def test_a_script_that_marks_ranges_is_profiled_as_before(played: Played) -> Non
     assert played.recorded == []
 
 
-def test_without_counters_the_trace_still_answers(played: Played) -> None:
-    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
-    done = profiled(played)
-    assert isinstance(done.exception, EnvironmentProblem)
-    assert "ms" in done.output
-    (run,) = (played.folder / "reports").glob("*train*")
-    assert (run / "program.ncu-trace").is_file()
-    assert (run / "step.html").is_file()
-
-
-def test_where_nothing_can_be_recorded_the_first_launches_are_profiled(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*_: Any) -> int:
-        raise EnvironmentProblem("no C compiler", "Install gcc")
-
-    monkeypatch.setattr(recorder, "record", none)
-    done = profiled(played)
-    assert done.exit_code == 0, done.output
-    assert "no step was recorded: no C compiler" in done.output
-    assert played.words[played.words.index("--launch-count") + 1] == "20"
-
-
-def test_a_program_that_launches_others_under_ncu(played: Played) -> None:
-    (played.folder / "says").write_text("==WARNING== No kernels were profiled.\n")
-    done = profiled(played)
-    assert isinstance(done.exception, UsageProblem)
-    assert "under ncu the program launched none of the" in str(done.exception)
-    assert "where the step goes" in done.output
-
-
-def test_a_program_that_fails_is_told(played: Played) -> None:
-    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
-    played.code = 7
-    assert "ended with exit code 7 when it was recorded" in profiled(played).output
-
-
 def test_limits_of_the_recording(played: Played) -> None:
     (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
     profiled(played, "--seconds", "30", "--no-lines", "--launches", "2")
@@ -307,18 +227,6 @@ def test_limits_of_the_recording(played: Played) -> None:
     assert played.recorded[-1][1].enough(Path()) is True
     profiled(played, "--steps", "500")
     assert played.recorded[-1][1].enough(Path()) is False
-
-
-def test_a_program_that_fails_before_it_uses_the_gpu(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*_: Any) -> Trace:
-        raise UsageProblem("the program did not use CUDA", "Check it")
-
-    monkeypatch.setattr(recorder, "read_recording", none)
-    played.code = 1
-    assert "did not use CUDA; it ended with exit code 1" in str(profiled(played).exception)
-    assert not list((played.folder / "reports").glob("*train*"))
 
 
 # ---- from Python
@@ -337,12 +245,6 @@ def test_profile_program(played: Played) -> None:
     assert "where the step goes" in str(found)
 
 
-def test_profile_program_answers_without_counters(played: Played) -> None:
-    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
-    found = ncu_toolkit.profile_program([sys.executable, "a.py"], output=played.folder / "reports")
-    assert "may not read the GPU's performance counters" in str(found)
-
-
 def test_profile_program_refuses_what_is_not_there(tmp_path: Path) -> None:
     for command in ([], ["nosuchprogram"], "python a.py"):
         with pytest.raises(UsageProblem):
@@ -352,17 +254,7 @@ def test_profile_program_refuses_what_is_not_there(tmp_path: Path) -> None:
 
 def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
     """It would run on for a minute; ncu then says that it failed, which is no news."""
-    (played.folder / "ncu").write_text(
-        f"#!{sys.executable}\nimport pathlib, shutil, subprocess, sys\n"
-        "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
-        "if words == ['--version']: print('Version 2025.3.1.0 (build 1)'); sys.exit()\n"
-        "shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
-        "program = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "for _ in range(40): print('==PROF== Profiling \"naive\": 0%....100% - 14 passes', flush=True)\n"
-        "code = program.wait()\n"
-        "print(f'==ERROR== The application returned an error code ({code}).')\n"
-        "sys.exit(1)\n"
-    )
+    waiting(played, 40)
     began = time.monotonic()
     done = profiled(played)
     assert done.exit_code == 0, done.output
@@ -430,14 +322,6 @@ def test_a_program_that_launches_no_more_of_them_is_ended(
     assert done.exit_code == (0 if launches else 1), done.output
     if not launches:
         assert "launched none of the" in str(done.exception)
-
-
-def test_patience_follows_from_the_recording(step: Step) -> None:
-    ops = step.trace.ops
-    span = (max(op.end for op in ops) - min(op.start for op in ops)) * 1e-9
-    until = (step.windows[1].end - min(op.start for op in ops)) * 1e-9
-    assert step_run._patience(step, span + 10) == pytest.approx(3 * (10 + until) + 30)
-    assert step_run._patience(step, 0) == pytest.approx(3 * until + 30)
 
 
 def test_a_slimmed_report_is_the_one_that_the_run_knows(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import fake_programs
 import ladder_runs
 import pytest
-import report_files
 from ladder_runs import Ncu
 
 from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
@@ -41,21 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(HISTORY, raising=False)
     fake = tmp_path / "fake"
     fake.mkdir()
-    (fake / "base.ncu-rep").write_bytes(report_files.first_launches(2))
-    ncu = fake / "ncu"
-    ncu.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
-        f'echo "$*" >> {fake}/ran\n'
-        'while [ "$1" != --export ]; do shift; done\n'
-        'out=${2%.ncu-rep}; shift 2; "$@"; code=$?\n'
-        'if [ $code != 0 ]; then echo "==ERROR== The application returned an error code ($code)."; exit 1; fi\n'
-        f'if [ -e {fake}/none ]; then echo "==WARNING== No kernels were profiled."; exit; fi\n'
-        "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"
-        f'cp {fake}/base.ncu-rep "$out.ncu-rep"\n'
-    )
-    ncu.chmod(0o755)
-    monkeypatch.setenv("NCU", str(ncu))
+    monkeypatch.setenv("NCU", str(fake_programs.write_running_ncu(fake)))
     (tmp_path / "app.py").write_text("x = 1\n")
     return tmp_path
 
@@ -235,7 +220,7 @@ def test_a_rung(
     assert [(row["name"], row["size"], row["time_us"]) for row in rows] == [("naive", "1024", 1.0)]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> None:
     pytest.importorskip("watchfiles")
     (folder / "app.py").write_text("import time; open('runs', 'w').close(); time.sleep(120)\n")
@@ -257,18 +242,6 @@ def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> No
     assert "every round is in reports" in said
     assert "Traceback" not in said
     assert "interrupted before" not in said, "to end it is no failure of the round"
-
-
-def test_a_lock_of_an_editor_blocks_no_round(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Emacs marks a file that is being edited by a link that leads nowhere."""
-    (folder / ".#app.py").symlink_to("user@host.123:456")
-    (folder / "gone.py").symlink_to("nowhere.py")
-    code, rounds = watched(monkeypatch, capsys, [], *APP)
-    assert code == 0
-    assert "expect" in rounds[0]
-    assert not Watched(("app",), (), (folder,)).starts_a_round(str(folder / ".#app.py"))
 
 
 def test_what_starts_a_round(folder: Path) -> None:
@@ -371,21 +344,3 @@ def test_what_no_save_can_mend_ends_it(
     assert code == EXIT_ENVIRONMENT
     assert said in printed
     assert printed.count("\n") == 1
-
-
-def test_programs_and_scripts(folder: Path) -> None:
-    assert Watched((sys.executable,)).interpreted
-    assert Watched((str(folder / "fake" / "ncu"),)).interpreted, "a script"
-    assert not Watched((shutil.which("ls") or "",)).interpreted
-
-
-def test_a_long_input_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_LONGEST", 3)
-    data = folder / "data.bin"
-    data.write_bytes(b"1234")
-    one = Watched((), (data,))
-    before = watch.fingerprint(one)
-    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"reads {path}"))
-    assert watch.fingerprint(one) == before
-    os.utime(data, ns=(0, 0))
-    assert watch.fingerprint(one) != before
