@@ -53,11 +53,7 @@ def test_permission_for_counters(
 
 @pytest.mark.parametrize(
     ("capabilities", "driver", "may"),
-    [
-        (1 << 38, "565.57.01", True),
-        (1 << 38, "550.54.14", False),
-        (1 << 21, "550.54.14", True),
-    ],
+    [(1 << 38, "565.57.01", True), (1 << 38, "550.54.14", False), (1 << 21, "550.54.14", True)],
 )
 def test_capabilities_that_suffice_for_counters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capabilities: int, driver: str, may: bool

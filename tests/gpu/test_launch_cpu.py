@@ -12,12 +12,7 @@ from fake_gpu import FakeCupy
 from msgspec import structs
 
 from ncu_toolkit.base.core.errors import KernelProblem
-from ncu_toolkit.kernel.gpu.launch import (
-    Runnable,
-    Workspace,
-    _holder,
-    bind_verified,
-)
+from ncu_toolkit.kernel.gpu.launch import Runnable, Workspace, _holder, bind_verified
 from ncu_toolkit.kernel.ladder.catalogue import find_rung
 from ncu_toolkit.kernel.ladder.problems import problem_for
 

@@ -92,23 +92,10 @@ def test_predecessors_come_along_in_order(
 
 
 def test_overrides_hold_for_the_rung_named_and_not_for_its_predecessor() -> None:
-    found = select(
-        ("vectorized",),
-        (),
-        "64",
-        None,
-        overrides={"BM": 64},
-        predecessors=True,
-    )
+    found = select(("vectorized",), (), "64", None, overrides={"BM": 64}, predecessors=True)
     assert [case.parameters.get("BM") for case in found] == [None, 64]
     with pytest.raises(UsageProblem, match="no parameter 'NO_SUCH'"):
-        select(
-            ("naive",),
-            (),
-            "64",
-            None,
-            overrides={"NO_SUCH": 1},
-        )
+        select(("naive",), (), "64", None, overrides={"NO_SUCH": 1})
 
 
 @pytest.fixture

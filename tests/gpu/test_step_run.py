@@ -18,7 +18,6 @@ import pytest
 from click.testing import CliRunner
 
 import ncu_toolkit
-from ncu_toolkit.base.core.errors import UsageProblem
 from ncu_toolkit.cli import cli, profile
 from ncu_toolkit.kernel.gpu import collect, cuda
 from ncu_toolkit.kernel.report import slim
@@ -207,16 +206,6 @@ def test_choosing_launches_looks_for_no_step(
     assert played.recorded == []
 
 
-def test_a_script_that_marks_ranges_is_profiled_as_before(played: Played) -> None:
-    script = played.folder / "marked.py"
-    script.write_text("torch.cuda.profiler.start()\n")
-    CliRunner().invoke(
-        cli, ["profile", "-o", str(played.folder / "r"), "--", sys.executable, str(script)]
-    )
-    assert "--profile-from-start" in played.words
-    assert played.recorded == []
-
-
 def test_limits_of_the_recording(played: Played) -> None:
     (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
     profiled(played, "--seconds", "30", "--no-lines", "--launches", "2")
@@ -243,13 +232,6 @@ def test_profile_program(played: Played) -> None:
     ((command, asked),) = played.recorded
     assert (command[1], asked.seconds, asked.lines) == ("train.py", 5, True)
     assert "where the step goes" in str(found)
-
-
-def test_profile_program_refuses_what_is_not_there(tmp_path: Path) -> None:
-    for command in ([], ["nosuchprogram"], "python a.py"):
-        with pytest.raises(UsageProblem):
-            ncu_toolkit.profile_program(command, output=tmp_path / "reports")
-    assert not (tmp_path / "reports").exists()
 
 
 def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:

@@ -153,19 +153,6 @@ def test_a_kernel_that_breaks_the_context_ends_the_part(
     assert states(tmp_path) == [(0, "started"), (0, "failed"), (1, "paused")]
 
 
-def test_out_of_memory_is_the_cases_own(cupy: FakeCupy, tmp_path: Path) -> None:
-    class OutOfMemoryError(Exception):
-        pass
-
-    def full(arguments: object) -> None:
-        raise OutOfMemoryError("Out of memory allocating 1 bytes")
-
-    cupy.behaviours["naive"] = full
-    run_plan(plan(tmp_path, case("naive"), case("coalesced")))
-    assert states(tmp_path) == [(0, "started"), (0, "skipped"), (1, "started"), (1, "profiled")]
-    assert "smaller --size" in read_progress(tmp_path / "x-plan.json")[1].message
-
-
 def test_progress_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
     path = tmp_path / "x-plan.json"
     assert read_progress(path) == []

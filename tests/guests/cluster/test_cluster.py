@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import random
 import re
 import shutil
 import signal
@@ -118,12 +117,6 @@ def best_by_formula(search: halving.Search) -> dict[str, int]:
     )
 
 
-def in_cluster(where: Any, address: str, what: str) -> None:
-    """Close or break a worker that lives in this process."""
-    (worker,) = (each for each in where.workers.values() if each.address == address)
-    where.sync(worker.close, timeout=1, nanny=False, executor_wait=False, reason=what)
-
-
 @pytest.mark.parametrize("workers", [1, 8])
 def test_boards_share_the_settings(inside: Path, workers: int) -> None:
     """The same winner whatever the number of boards; each round of a setting is measured once."""
@@ -136,32 +129,6 @@ def test_boards_share_the_settings(inside: Path, workers: int) -> None:
     rounds = sum(len(trial.rounds) for trial in found.trials)
     assert len(measured(inside)) == rounds
     assert set(Counter(measured(inside)).values()) == {1}
-
-
-def test_workers_that_are_killed_at_random_cost_no_result(inside: Path) -> None:
-    (inside / "seconds").write_text("0.03")
-    chance, notes, ended = random.Random(7), list[str](), threading.Event()
-
-    def killing(made: Any) -> None:
-        for _ in range(5):
-            if ended.wait(chance.uniform(0.1, 0.4)):
-                return
-            in_cluster(
-                made, chance.choice(sorted(w.address for w in made.workers.values())), "test"
-            )
-            time.sleep(0.05)
-
-    with simulated(8) as made, opened(made.scheduler_address, notes) as where:
-        killer = threading.Thread(target=killing, args=(made,))
-        killer.start()
-        found = tune.run(request(), Quiet(), where)
-        ended.set()
-        killer.join()
-    assert found.finished
-    assert dict(found.ranked()[0].parameters) == best_by_formula(found)
-    assert any("is gone; what it was doing goes to another board" in note for note in notes)
-    again = len(measured(inside)) - sum(len(trial.rounds) for trial in found.trials)
-    assert 0 <= again <= 5 * cluster._AHEAD, "only what was under way is done again"
 
 
 class Processes:
@@ -527,9 +494,7 @@ def test_bad_places_are_one_line(
 
 
 @pytest.mark.parametrize(
-    "first",
-    [None, b"HTTP/1.1 400 Bad Request\r\n\r\n"],
-    ids=["silent", "http"],
+    "first", [None, b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "http"]
 )
 def test_another_service_is_one_line_at_once(here: Path, first: bytes | None) -> None:
     """A port that says nothing, and one that says something else."""

@@ -96,9 +96,7 @@ def test_one_merges_at_a_time(folder: Path) -> None:
     assert len(list(folder.glob("*.parquet"))) == 2
 
 
-def test_files_that_go_while_they_are_read_are_read_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_files_that_go_while_they_are_read_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         history.add([replace(PLAIN, report=f"r{number}", run=f"run{number}")])
     fill, merged = history._fill, []

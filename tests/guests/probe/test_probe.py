@@ -17,7 +17,7 @@ from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.base.model.trace import KernelTimes, KernelTrace
 from ncu_toolkit.cli import cli, main
-from ncu_toolkit.guests.probe import command, trace
+from ncu_toolkit.guests.probe import trace
 from ncu_toolkit.guests.probe.probed import Probed, answer_of
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.diagnosis.regime import profile_of
@@ -237,8 +237,3 @@ def test_probe_takes_it_for_a_program(
         main(["probe", "-k", "none", "--", "true"])
     assert ended.value.code == 2
     assert "no kernel of the program matches --kernel 'none'" in capsys.readouterr().err
-
-
-def test_an_option_of_ncu_that_probe_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_program", lambda *_: pytest.fail("it ran"))
-    assert "does not take it" in str(CliRunner().invoke(cli, ["probe", "-c", "1", "x"]).exception)

@@ -13,6 +13,7 @@ from pathlib import Path
 import fake_gpu
 import pytest
 from click.testing import CliRunner
+from ladder_runs import Quiet
 
 from ncu_toolkit.base.core import cache
 from ncu_toolkit.base.core.errors import (
@@ -373,41 +374,19 @@ def test_shipped_tables_are_whole() -> None:
             assert dict(searches[each.size].ranked()[0].parameters) == dict(each.parameters)
 
 
-def test_requests_that_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(
-        CliRunner().invoke(cli, ["tune", "--kernel", "cublas", "--size", "1024"]).exception,
-        UsageProblem,
-    )
-    assert isinstance(
-        CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "0"]).exception,
-        UsageProblem,
-    )
-
+@pytest.mark.parametrize(
+    ("kernel", "size", "error"),
+    [("cublas", "1024", UsageProblem), ("autotuned", "0", UsageProblem), ("autotuned", "1024", EnvironmentProblem)],
+)  # fmt: skip
+def test_requests_that_cannot_be_carried_out(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, size: str, error: type[Exception]
+) -> None:
     def no_gpu() -> None:
         raise EnvironmentProblem("no usable GPU")
 
     monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", no_gpu)
-    assert isinstance(
-        CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "1024"]).exception,
-        EnvironmentProblem,
-    )
-
-
-class Quiet:
-    """A reporter that remembers its stages and notes."""
-
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.notes: list[str] = []
-
-    def stage(self, title: str, total: int) -> None:
-        self.stages.append((title, total))
-
-    def step(self, label: str) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+    done = CliRunner().invoke(cli, ["tune", "--kernel", kernel, "--size", size])
+    assert isinstance(done.exception, error)
 
 
 def test_a_time_limit_leaves_time_to_run_what_is_compiled(
@@ -523,9 +502,7 @@ def bench(
     fake.behaviours["autotuned"] = fake_gpu.product
     monkeypatch.setattr(tune, "Stopwatch", Watch)
     monkeypatch.setattr(
-        tune,
-        "_baseline",
-        lambda rung, space: tune.Runnable(find_rung("naive"), space),
+        tune, "_baseline", lambda rung, space: tune.Runnable(find_rung("naive"), space)
     )
     fake.behaviours["naive"] = fake_gpu.product
     return tune._Bench(autotuned(), size_of("5x6x8"), "float32", deadline), fake

@@ -105,25 +105,6 @@ def test_only_what_changed_is_profiled_again(
     assert any("naive" in row["name"] for row in rows)
 
 
-def test_a_history_that_is_missing_or_cannot_be_written_costs_no_round(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    blocked = folder / "file"
-    blocked.write_text("")
-    monkeypatch.setenv(HISTORY, str(blocked))
-    code, rounds = watched(monkeypatch, capsys, [], *APP)
-    assert code == 0
-    assert rounds[0].count("note: this run is not in the history: ") == 1
-    assert "expect" in rounds[0]
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "duckdb", None)
-        without.delenv(HISTORY)
-        _, rounds = watched(without, capsys, [], *APP)
-    assert "expect" in rounds[0]
-    assert "history" not in rounds[0]
-    assert not (folder / ".ncu-toolkit").exists()
-
-
 def test_a_failure_shows_its_last_lines_and_waits(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
