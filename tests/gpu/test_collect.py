@@ -116,6 +116,14 @@ def test_a_collective_is_named_where_it_hangs(
     assert "--exclude-kernel" in str(outcome.problem)
 
 
+def test_remedies_in_wsl_are_those_of_windows() -> None:
+    log = "==PROF== Connected to process 1 (/mnt/c/app)\n==ERROR== ERR_NVGPUCTRPERM - The user"
+    assert "NVIDIA Control Panel" in failures.read(log).found[0].remedy
+    assert (
+        "NVIDIA Control Panel" not in failures.read(log.replace("/mnt/c", "/home")).found[0].remedy
+    )
+
+
 def test_ncu_has_a_temporary_folder_that_nobody_else_may_read(fake: Fake, tmp_path: Path) -> None:
     outcome = start(
         fake('stat -c "%a %n" "$TMPDIR"; touch "$TMPDIR/nsight-compute-lock"'), tmp_path

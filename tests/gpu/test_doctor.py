@@ -69,6 +69,17 @@ def test_capabilities_that_suffice_for_counters(
     assert doctor.may_profile() == may
 
 
+def test_driver_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    version = tmp_path / "version"
+    version.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version: gcc 12.3.0\n"
+    )
+    monkeypatch.setattr(doctor, "_DRIVER", version)
+    assert (doctor._driver().state, doctor._driver().found) == ("ok", "580.65.06")
+    version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12\n")
+    assert doctor._driver().found == "535.183.01"
+
+
 def test_an_ncu_newer_than_the_module_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "find_ncu", lambda: collect.Ncu("/x/ncu", "2031.1.0.0"))
     check = doctor._versions()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,10 @@ import msgspec
 import program_traces
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import ncu_toolkit
-from ncu_toolkit.cli import cli, profile
+from ncu_toolkit.cli import _common, _log, cli, profile
 from ncu_toolkit.kernel.gpu import collect, cuda
 from ncu_toolkit.kernel.report import slim
 from ncu_toolkit.program.model import Step, Trace
@@ -189,6 +192,46 @@ def test_long_kernels_cost_more() -> None:
     assert len(choose(step, Limits(24, 40))) == 1  # 16 passes of 2 s
 
 
+def test_progress_is_shown_on_a_terminal_only(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "launch 1 of" not in profiled(played).output
+    shown: list[str] = []
+
+    @contextlib.contextmanager
+    def line() -> Iterator[Callable[[str], None]]:
+        yield shown.append
+
+    monkeypatch.setattr(profile, "one_line", line)
+    ncu = played.folder / "ncu"
+    slow = ncu.read_text().replace(
+        'naive": 0%....',
+        "naive\": 0%', end='', flush=True); import time; time.sleep(0.3); print('....",
+    )
+    ncu.write_text(slow)
+    assert profiled(played, "--launches", "3").exit_code == 0
+    assert any(re.fullmatch(r"launch \d of \d: naive", each) for each in shown)
+
+
+def test_one_line_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal, quiet in ((True, False), (True, True), (False, False)):
+        screen = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+        monkeypatch.setattr(_common, "console", lambda stderr=False, made=screen: made)
+        monkeypatch.setattr(_log.Verbosity, "quiet", quiet)
+        with _common.one_line() as show:
+            show("launch 1 of 3: a\x1bb")
+        shown = screen.file.getvalue()  # type: ignore[attr-defined]
+        assert ("launch 1 of 3: a\\x1bb" in shown) == (terminal and not quiet)
+
+
+def test_the_next_command_names_the_report_where_it_lies(played: Played) -> None:
+    done = profiled(played, "--launch-count", "2")
+    assert done.exit_code == 0, done.output
+    (run,) = (played.folder / "reports").glob("*train*")
+    assert "compare profile.ncu-rep" not in done.output
+    assert f"compare {run}/profile.ncu-rep after.ncu-rep" in done.output
+
+
 def test_choosing_launches_looks_for_no_step(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +246,16 @@ def test_choosing_launches_looks_for_no_step(
     ):
         assert profiled(played, *words).exit_code == 0
     assert len(asked) == 5
+    assert played.recorded == []
+
+
+def test_a_script_that_marks_ranges_is_profiled_as_before(played: Played) -> None:
+    script = played.folder / "marked.py"
+    script.write_text("torch.cuda.profiler.start()\n")
+    CliRunner().invoke(
+        cli, ["profile", "-o", str(played.folder / "r"), "--", sys.executable, str(script)]
+    )
+    assert "--profile-from-start" in played.words
     assert played.recorded == []
 
 
@@ -304,6 +357,14 @@ def test_a_program_that_launches_no_more_of_them_is_ended(
     assert done.exit_code == (0 if launches else 1), done.output
     if not launches:
         assert "launched none of the" in str(done.exception)
+
+
+def test_patience_follows_from_the_recording(step: Step) -> None:
+    ops = step.trace.ops
+    span = (max(op.end for op in ops) - min(op.start for op in ops)) * 1e-9
+    until = (step.windows[1].end - min(op.start for op in ops)) * 1e-9
+    assert step_run._patience(step, span + 10) == pytest.approx(3 * (10 + until) + 30)
+    assert step_run._patience(step, 0) == pytest.approx(3 * until + 30)
 
 
 def test_a_slimmed_report_is_the_one_that_the_run_knows(

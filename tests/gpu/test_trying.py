@@ -27,6 +27,7 @@ from ncu_toolkit.program.recording.trying import (
     TryJob,
     TryVariant,
     build_words,
+    clocks_differ,
     keep_lines,
     suggested,
     try_program,
@@ -164,6 +165,13 @@ def test_lines_to_keep_are_of_the_program_s_framework() -> None:
         "num_warps=8 where the kernel is launched",
     )
     assert "cublasSetMathMode" in keep_lines(tf32, ())[0]
+
+
+def test_clocks_are_watched() -> None:
+    runs = [TryRun(1.0, sm_mhz=1980.0), TryRun(1.0, sm_mhz=1975.0)]
+    assert clocks_differ(runs) == ""
+    assert "1500 to 1980 MHz" in clocks_differ([*runs, TryRun(1.0, sm_mhz=1500.0)])
+    assert "power cap" in clocks_differ([*runs, TryRun(1.0, throttle="power cap")])
 
 
 def test_a_build_with_other_words(tmp_path: Path) -> None:

@@ -536,6 +536,16 @@ def test_without_the_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert err == (f"error: --cluster needs dask.distributed. {extra('cluster')}\n")
 
 
+def test_help_imports_no_dask() -> None:
+    lines = (
+        "import sys; from ncu_toolkit.cli import main",
+        "try: main(['tune', '--help'])",
+        "except SystemExit: sys.exit(bool({'dask', 'distributed'} & {*sys.modules}))",
+    )
+    words = [sys.executable, "-c", "\n".join(lines)]
+    assert subprocess.run(words, cwd=recorded.ROOT, capture_output=True).returncode == 0
+
+
 def listening() -> set[tuple[str, int]]:
     """Addresses and ports on which this process and its children listen."""
     import psutil

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import math
 import os
 import resource
@@ -85,6 +86,17 @@ def test_what_a_merge_left_behind_counts_once(
     history.merge()
     assert len(list(folder.glob("*.parquet"))) == 1
     assert runs() == ["run0", "run1", "run2"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_files_have_the_mode_that_the_umask_leaves(folder: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        history.add([PLAIN])
+    finally:
+        os.umask(before)
+    (file,) = folder.glob("*.parquet")
+    assert file.stat().st_mode & 0o777 == mode
 
 
 def test_one_merges_at_a_time(folder: Path) -> None:
@@ -199,6 +211,13 @@ def test_a_newer_version_is_refused_by_name(folder: Path) -> None:
         assert "Upgrade ncu-toolkit" in refused.value.remedy
 
 
+def test_parquet_of_others_is_left_out(folder: Path) -> None:
+    written_as(folder, "1", "somebody/else")
+    with history.opened() as found:
+        assert found.rows("FROM launches") == []
+        assert "it is not a file of the history" in found.broken[0].message
+
+
 def test_a_full_disk_loses_nothing(folder: Path) -> None:
     history.add([PLAIN])
     kept = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -279,6 +298,26 @@ def test_a_course_has_every_change_of_verdict_among_its_times() -> None:
     assert course.words == "5 runs, 9.00 µs to 12.0 µs; the verdict changed 2 times"
     assert once.course is None
     assert replace(one, times=(1.0, math.inf)).course is None
+
+
+def test_of_many_runs_the_last_are_shown_and_the_words_of_the_last_verdict() -> None:
+    """Of the run before the last there is a verdict, of the last only a time."""
+    first = datetime.datetime(2026, 1, 1)
+    rows = [
+        replace(
+            day(1, time_us=float(n), spread=n / 1000, title=f"in run {n}", gain=float(n)),
+            run=f"run{n}", report=f"r{n}", date=(first + datetime.timedelta(hours=n)).isoformat(),
+        )
+        for n in range(1, 41)
+    ]  # fmt: skip
+    history.add([*rows[:-1], replace(rows[-1], verdict="", title="", gain=None)])
+    with history.opened(trends.COLUMNS) as found:
+        (one,) = trends.all_series(found)
+    assert (one.runs, one.launches, one.last_us) == (40, 40, 40.0)
+    assert one.times == tuple(map(float, range(40 - trends.SPARK + 1, 41)))
+    assert one.spreads == (0.039, 0.04)
+    assert (one.title, one.gain) == ("in run 39", 39.0)
+    assert one.since == first + datetime.timedelta(hours=1)
 
 
 def test_times_of_two_clocks_are_not_mixed() -> None:

@@ -18,6 +18,7 @@ import report_files
 from click.testing import CliRunner
 from history_rows import day
 
+from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.cli import cli, main
 from ncu_toolkit.guests.history import history
@@ -72,6 +73,22 @@ def test_all_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert second.split()[0] == "other"
 
 
+def test_kernels_are_shown_by_the_name_of_their_function(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    space = "cub::CUB_200301_520_NS::DeviceMergeSort"
+    for at, name in enumerate(("BlockSort", "Merge", "Partition")):
+        full = f"void {space}{name}Kernel<(bool)0, {space}Policy<int>::Policy600>(bool, T3 *)"
+        history.add([replace(day(at + 1), name=full, kernel=full)])
+    history.add([replace(day(9), name="(anonymous namespace)::k<4>(int)")])
+    code, out, _ = run(capsys)
+    assert code == EXIT_OK
+    assert [line.split()[0] for line in out.splitlines()[3:7]] == [
+        "k", "DeviceMergeSortPartitionKernel", "DeviceMergeSortMergeKernel",
+        "DeviceMergeSortBlockSortKernel",
+    ]  # fmt: skip
+
+
 @pytest.mark.usefixtures("kept")
 def test_one_kernel_marks_where_its_verdict_changed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "naive")
@@ -90,6 +107,18 @@ def test_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     runs = list(csv.DictReader(io.StringIO(run(capsys, "naive", "--format", "csv")[1])))
     assert [each["time_us"] for each in runs] == ["100.0", "90.0", "45.0"]
     assert [each["verdict_before"] for each in runs] == ["", "", "dram-bandwidth"]
+
+
+@pytest.mark.usefixtures("kept")
+def test_as_markdown_and_as_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "| 2026-11-03 10:00 | c0ffee+ | 45.0" in run(capsys, "naive", "--format", "markdown")[1]
+    code, out, _ = run(capsys, "naive", "--format", "html")
+    assert (code, out) == (EXIT_OK, "Open ncu-history.html\n")
+    page = (tmp_path / "ncu-history.html").read_text()
+    assert page.count("<circle") == 3
+    assert page.count('class="nc-changed"') == 1
+    assert ">Missing data reuse</text>" in page
+    assert "<polyline" in page
 
 
 @pytest.mark.usefixtures("kept")
@@ -155,6 +184,17 @@ def test_an_empty_history_says_how_to_fill_it(capsys: pytest.CaptureFixture[str]
     assert code == EXIT_OK
     assert "The history is empty." in out
     assert "ncu-toolkit history import" in out
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_damaged_file_is_told_after_the_rest(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "bad.parquet").write_bytes(b"PAR1")
+    code, out, err = run(capsys)
+    assert code == EXIT_INPUT
+    assert "naive" in out
+    assert "bad.parquet' is left out of the history" in err
 
 
 def test_import_and_import_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -244,6 +284,13 @@ def test_a_run_is_kept_and_a_history_that_cannot_be_written_is_a_note(
     told = capsys.readouterr()
     assert told.err.startswith("note: this run is not in the history: ")
     assert told.err.count("\n") == 1
+
+
+def test_sparklines() -> None:
+    assert units.sparkline([1.0, 2.0, 8.0]) == "▁▂█"
+    assert units.sparkline([100.0, 100.1]) == "▁▂", "noise is not stretched to the whole height"
+    assert units.sparkline([5.0]) == units.sparkline([]) == ""
+    assert units.sparkline([0.0, 0.0]) == "▁▁"
 
 
 TRIED = Tried(

@@ -53,6 +53,15 @@ def many(launches: tuple[LaunchResult, ...]) -> ServedReport:
     return report(*found)
 
 
+def test_names_are_taken_out_as_whole_words(launches: tuple[LaunchResult, ...]) -> None:
+    cards = tuple(replace(launches[0].card, kernel=name) for name in ("run", "run<int>", ""))
+    lines = ("running rerun run-time of run<int> and run, run_2",)
+    shown = lay_out(Answer("It runs.", cards=cards, points=lines, notes=lines), digest.DEFAULT)
+    assert {*shown.points, *shown.notes} == {
+        "running rerun run-time of a kernel and a kernel, run_2"
+    }
+
+
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_the_budget_is_kept(
     budget: int, many: ServedReport, launches: tuple[LaunchResult, ...]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import recorded
 
 from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from ncu_toolkit.cli import main
@@ -84,3 +86,17 @@ def test_it_serves_until_it_is_stopped(
     assert address == f"Serving http://127.0.0.1:{served[0][1]}/mcp"
     assert re.fullmatch(r"Token: \S{40,}", token)
     assert stopped == "Stopped."
+
+
+def test_the_help_needs_no_sdk() -> None:
+    """It is shown in a tenth of a second, so the SDK is not imported for it."""
+    code = (
+        "import sys; from ncu_toolkit.cli import main\n"
+        "try: main(['mcp', '--help'])\n"
+        "except SystemExit: print('mcp' in sys.modules or 'msgspec' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=recorded.ROOT, check=True
+    )
+    assert done.stdout.endswith("False\n")
+    assert "claude mcp add" in done.stdout

@@ -16,15 +16,20 @@ import pytest
 import recorded
 from click.testing import CliRunner
 
+from ncu_toolkit.base.core.errors import EnvironmentProblem
+from ncu_toolkit.base.hardware.specs import occupancy
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.base.model.trace import KINDS, KernelTrace
 from ncu_toolkit.cli import cli
 from ncu_toolkit.guests.probe import pressure, probe
 from ncu_toolkit.guests.probe.pressure import Pressure, _Control
+from ncu_toolkit.kernel.build.nvcc import Resources
 from ncu_toolkit.kernel.gpu import cuda
+from ncu_toolkit.kernel.gpu.launch import Runnable
 from ncu_toolkit.kernel.gpu.runner import Session
 from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.ladder.rung import LaunchGeometry
 from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.kernel.runs.store import recordings_root
 
@@ -193,6 +198,16 @@ def test_a_run_keeps_what_its_kernels_did_under_pressure(
     assert tied.context.pressure_us == times
 
 
+def test_no_memory_for_the_pressure(fake: Any) -> None:
+    small = fake(free=64 << 20)[1]
+    assert small.usable(KINDS) == tuple(kind for kind in KINDS if not kind.startswith("dram"))
+    driver, press = fake()
+    assert press.usable(KINDS) == tuple(KINDS)
+    driver.out_of_memory = True
+    with pytest.raises(EnvironmentProblem, match="no memory left for the pressure"):
+        Pressure(b"cubin", SMS)
+
+
 def test_slices_are_written_until_the_program_ends(
     fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +225,37 @@ def test_slices_are_written_until_the_program_ends(
     lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert {line["kind"] for line in lines} == {"dram", "alone"}
     assert {line["multiprocessors"] for line in lines} == {33}
+
+
+def _runnable(geometry: LaunchGeometry, registers: int, shared: int) -> tuple[Any, list[int]]:
+    """A rung on an H200 as far as `padded` looks at it, and the padding it was given."""
+    given: list[int] = []
+    runnable = object.__new__(Runnable)
+    runnable.device = Device("NVIDIA H200", (9, 0), sm_count=SMS)
+    entries = {geometry.kernel: Resources(registers, shared=shared)}
+    runnable.cubin = SimpleNamespace(entries=entries)  # type: ignore[assignment]
+    runnable._launches = [SimpleNamespace(geometry=geometry, pad=given.append)]  # type: ignore[list-item]
+    return runnable, given
+
+
+def test_padding_halves_the_resident_blocks() -> None:
+    geometry = LaunchGeometry("k", (4096, 1, 1), (256, 1, 1), 0, ())
+    runnable, given = _runnable(geometry, 32, 4096)
+    with runnable.padded() as halved:
+        assert halved
+    (extra, nothing) = given
+    assert nothing == 0
+    assert occupancy((9, 0), 256, 32, 4096, 0).active_blocks == 8
+    assert occupancy((9, 0), 256, 32, 4096, extra).active_blocks == 4
+
+
+def test_one_block_cannot_be_halved() -> None:
+    geometry = LaunchGeometry("k", (SMS, 1, 1), (1024, 1, 1), 0, ())
+    runnable, given = _runnable(geometry, 32, 0)
+    with runnable.padded() as halved:
+        assert not halved
+    assert given == [0]
+    assert runnable.launched[0].blocks == SMS
 
 
 def test_a_rung_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:

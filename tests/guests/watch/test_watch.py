@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,6 +226,18 @@ def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> No
     assert "interrupted before" not in said, "to end it is no failure of the round"
 
 
+def test_a_lock_of_an_editor_blocks_no_round(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Emacs marks a file that is being edited by a link that leads nowhere."""
+    (folder / ".#app.py").symlink_to("user@host.123:456")
+    (folder / "gone.py").symlink_to("nowhere.py")
+    code, rounds = watched(monkeypatch, capsys, [], *APP)
+    assert code == 0
+    assert "expect" in rounds[0]
+    assert not Watched(("app",), (), (folder,)).starts_a_round(str(folder / ".#app.py"))
+
+
 def test_what_starts_a_round(folder: Path) -> None:
     (folder / "lib.so").write_text("")
     one = Watched((sys.executable, "app.py"), (Path("lib.so"),), (Path(),))
@@ -325,3 +338,21 @@ def test_what_no_save_can_mend_ends_it(
     assert code == EXIT_ENVIRONMENT
     assert said in printed
     assert printed.count("\n") == 1
+
+
+def test_programs_and_scripts(folder: Path) -> None:
+    assert Watched((sys.executable,)).interpreted
+    assert Watched((str(folder / "fake" / "ncu"),)).interpreted, "a script"
+    assert not Watched((shutil.which("ls") or "",)).interpreted
+
+
+def test_a_long_input_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_LONGEST", 3)
+    data = folder / "data.bin"
+    data.write_bytes(b"1234")
+    one = Watched((), (data,))
+    before = watch.fingerprint(one)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"reads {path}"))
+    assert watch.fingerprint(one) == before
+    os.utime(data, ns=(0, 0))
+    assert watch.fingerprint(one) != before
