@@ -36,6 +36,7 @@ from ncu_toolkit.program.recording.trying import (
     winners,
     with_ceiling,
 )
+from ncu_toolkit.program.switches import switches
 from ncu_toolkit.program.traces.files import read_trace
 from ncu_toolkit.program.traces.step import find_step
 
@@ -137,6 +138,20 @@ def test_winners_have_one_of_each_group() -> None:
     assert both is not None
     assert both.label == "bf16-autocast + compile"
     assert winners(tried[:1], chosen) is None
+
+
+def test_a_variable_acts_unseen_but_a_hook_does_not() -> None:
+    tf32 = TryVariant(((switches()["tf32"], ""),))
+
+    def run(*modules: str) -> list[str]:
+        def one(variant: TryVariant, following: Sequence[TryVariant] = ()) -> TryRun:
+            return TryRun(1000.0, 20, modules=frozenset(modules))
+
+        return [each.outcome for each in try_variants([tf32], one, 2)[0]]
+
+    assert run() == ["same"]  # a native program
+    assert run("cupy") == ["same"]
+    assert run("torch") == ["not applied"]
 
 
 def test_what_findings_suggest() -> None:

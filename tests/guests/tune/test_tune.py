@@ -438,6 +438,11 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     assert last is not None
     assert last.finished
     assert last.parameters["BK"] == max(trial.parameters["BK"] for trial in done.timed)
+    request, before = tune.TuneRequest(autotuned(), size_of("1024"), most=40, jobs=1), len(names)
+    assert tune.run(request, Quiet()) == done
+    assert len(names) == before, "a finished search is shown again"
+    assert tune.run(replace(request, restart=True), Quiet()).finished
+    assert len(names) > before
 
 
 def test_the_family_page_shows_the_landscape() -> None:
@@ -477,6 +482,16 @@ def test_few_settings_are_bars_and_one_alone_is_no_search(tmp_path: Path) -> Non
     assert (trace["type"], trace["y"]) == ("bar", ["n 0", "n 1", "n 2"])
     assert [row[0].text for row in chart.table.rows] == ["1024 float32"]
     assert "mpty cells" not in chart.summary
+
+
+def test_a_heat_map_takes_parameters_that_combine_freely() -> None:
+    """`half` follows from `n`: their pair would be empty but for a diagonal."""
+    trials = tuple(
+        Trial({"n": n, "half": n // 2, "k": k}, "ready") for n in range(4) for k in range(4)
+    )
+    each = search_of(trials, {"n": 0, "half": 0, "k": 0})
+    done = Searcher(each, lambda _: None).run(FakeGpu())
+    assert tune_view.weightiest(done) == ("n", "k")
 
 
 class Watch:
