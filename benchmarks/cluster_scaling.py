@@ -19,7 +19,7 @@ import pytest
 
 if __name__ == "__main__":  # the tests' own modules and the package of this checkout
     _ROOT = Path(__file__).resolve().parents[1]
-    sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
+    sys.path[:0] = [str(_ROOT), str(_ROOT / "tests"), str(_ROOT / "tests/guests/cluster")]
 
 import cluster_worker
 

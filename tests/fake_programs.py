@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,26 @@ def write_ncu(folder: Path) -> Path:
         "if (here / 'says').is_file(): print((here / 'says').read_text()); sys.exit(1)\n"
         "shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
         "print('==PROF== Profiling \"naive\": 0%....100% - 14 passes')\n"
+    )
+    ncu.chmod(0o755)
+    return ncu
+
+
+def write_running_ncu(folder: Path, launches: int = 2) -> Path:
+    """An ncu in a folder that runs the program: it adds its words to `ran`, says so where the program
+    fails or `none` lies there, else writes a report of some launches."""
+    (folder / "base.ncu-rep").write_bytes(report_files.first_launches(launches))
+    ncu, here = folder / "ncu", shlex.quote(str(folder))
+    ncu.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
+        f'echo "$*" >> {here}/ran\n'
+        'while [ "$1" != --export ]; do shift; done\n'
+        'out=${2%.ncu-rep}; shift 2; "$@"; code=$?\n'
+        'if [ $code != 0 ]; then echo "==ERROR== The application returned an error code ($code)."; exit 1; fi\n'
+        f'if [ -e {here}/none ]; then echo "==WARNING== No kernels were profiled."; exit; fi\n'
+        "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"
+        f'cp {here}/base.ncu-rep "$out.ncu-rep"\n'
     )
     ncu.chmod(0o755)
     return ncu

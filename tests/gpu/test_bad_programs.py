@@ -52,8 +52,6 @@ def kept(tmp_path: Path) -> set[str]:
     ("how", "said"),
     [
         ("return", ""),
-        ("fork", ""),
-        ("fail", "ended with exit code 7 when it was recorded"),
         ("kill", "ended with exit code 137 when it was recorded"),
         ("unfinished", "had not ended"),
     ],
@@ -67,70 +65,53 @@ def test_how_it_ends(profiled: Profiled, tmp_path: Path, how: str, said: str) ->
     assert {"program.ncu-trace", "profile.ncu-rep", "step.html", "index.html"} <= kept(tmp_path)
 
 
-def test_minutes_before_its_first_step(profiled: Profiled, tmp_path: Path) -> None:
-    """It runs until it is ended."""
-    done = profiled("3", "wait", options=("--seconds", "1"))
+@pytest.mark.parametrize(
+    ("options", "after"), [(("--seconds", "1"), "1 s"), (("--steps", "4"), "4 steady steps")]
+)
+def test_a_program_that_does_not_end(
+    profiled: Profiled, tmp_path: Path, options: tuple[str, str], after: str
+) -> None:
+    done = profiled("3", "wait", options=options)
     assert done.exit_code == 0, done.output
     assert "exit code" not in done.output
-    assert "The recorded run was ended after 1 s, as was asked" in done.output
-    assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
-
-
-def test_enough_steps(profiled: Profiled, tmp_path: Path) -> None:
-    done = profiled("3", "wait", options=("--steps", "4"))
-    assert done.exit_code == 0, done.output
-    assert "The recorded run was ended after 4 steady steps, as was asked" in done.output
+    assert f"The recorded run was ended after {after}, as was asked" in done.output
     assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("program", "injected", "said"),
     [
-        ("print(1)", "did not use CUDA, or was killed before it did"),
-        ("raise SystemExit(3)", "it ended with exit code 3"),
+        ((sys.executable, "-c", "print(1)"), "", "did not use CUDA, or was killed before it did"),
+        ((sys.executable, "-c", "raise SystemExit(3)"), "", "it ended with exit code 3"),
+        (("0",), "", "launched no kernel"),
+        (("9",), "/opt/other.so", "another profiler is injected"),
     ],
 )
-def test_no_kernels(profiled: Profiled, tmp_path: Path, code: str, said: str) -> None:
-    done = profiled(sys.executable, "-c", code)
+def test_nothing_to_profile(
+    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    program: tuple[str, ...], injected: str, said: str,
+) -> None:  # fmt: skip
+    if injected:
+        monkeypatch.setenv("CUDA_INJECTION64_PATH", injected)
+    done = profiled(*program)
     assert isinstance(done.exception, UsageProblem)
-    assert said in done.exception.message
-    assert "printed" in done.exception.remedy or "3" not in code
+    assert said in str(done.exception)
     assert not kept(tmp_path)
 
 
-def test_nothing_but_host_calls(profiled: Profiled, tmp_path: Path) -> None:
-    done = profiled("0")
-    assert isinstance(done.exception, UsageProblem)
-    assert "launched no kernel" in str(done.exception)
-    assert not kept(tmp_path)
-
-
-def test_another_profiler_is_injected(
-    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("said", ["another profiler", "no CUPTI library was found"])
+def test_without_a_recording_the_first_launches_are_profiled(
+    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/other.so")
-    done = profiled("9")
-    assert isinstance(done.exception, UsageProblem)
-    assert "another profiler is injected" in str(done.exception)
-    assert not kept(tmp_path)
-
-
-def test_another_profiler_has_cupti(
-    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then the first launches are profiled."""
-    monkeypatch.setenv("FAKE_STATUS", "39")
+    if said == "another profiler":
+        monkeypatch.setenv("FAKE_STATUS", "39")
+    else:
+        monkeypatch.setattr(
+            recorder, "cupti_libraries", lambda command: (str(tmp_path / "none.so"),)
+        )
     done = profiled("9")
     assert done.exit_code == 0, done.output
-    assert "note: no step was recorded: another profiler" in done.output
-    assert "profile.ncu-rep" in kept(tmp_path)
-
-
-def test_no_cupti(profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "cupti_libraries", lambda command: (str(tmp_path / "none.so"),))
-    done = profiled("9")
-    assert done.exit_code == 0, done.output
-    assert "note: no step was recorded: no CUPTI library was found" in done.output
+    assert f"note: no step was recorded: {said}" in done.output
     assert "profile.ncu-rep" in kept(tmp_path)
 
 

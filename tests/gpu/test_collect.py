@@ -72,12 +72,6 @@ def test_each_known_failure_is_named_by_the_line_it_was_seen_in(known: KnownFail
         assert problem.exit_code == {"environment": 3, "usage": 2, "kernel": 5}[known.kind], cause
 
 
-def test_the_table_is_long_and_each_entry_its_own() -> None:
-    known = list(failures.table().values())
-    assert len(known) >= 40
-    assert len({each.what for each in known}) == len(known)
-
-
 #: Logs whose last lines say less than those before: the lines, ncu's exit code, the cause, a part of the message.
 AFTER = "==PROF== Trying to shutdown target application\n==ERROR== The application returned an error code (9).\n"
 LOGS = [
@@ -142,14 +136,6 @@ def test_ncu_has_a_temporary_folder_that_nobody_else_may_read(fake: Fake, tmp_pa
 def test_an_ncu_that_cannot_be_started(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match="cannot be started"):
         run(NcuJob(Ncu(str(tmp_path / "nothing"), ""), Request(tmp_path / "x"), 1))
-
-
-def test_success_and_time_out() -> None:
-    assert classify('==PROF== Profiling "naive": 0%....100% - 16 passes', 0) == ("", None)
-    _, late = classify("", -9, timed_out=30)
-    assert late is not None
-    assert "within 30 s" in late.message
-    assert "--timeout" in late.remedy
 
 
 @pytest.fixture
@@ -275,12 +261,6 @@ def test_an_interrupt_lets_it_finish_and_a_second_one_does_not(fake: Fake, tmp_p
     )
     assert outcome.interrupted
     assert (outcome.returncode, outcome.report) == (-9, None)
-
-
-def test_no_report_is_no_report(fake: Fake, tmp_path: Path) -> None:
-    outcome = start(fake('echo "==ERROR== ERR_NVGPUCTRPERM"; exit 1'), tmp_path)
-    assert outcome.report is None
-    assert isinstance(outcome.problem, EnvironmentProblem)
 
 
 def test_ncu_is_found_where_it_is_said_to_be(

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 
 from ncu_toolkit.kernel.gpu import cuda, timing
 
 
+@dataclass
 class Machine:
     """A GPU that draws `watts` while it works and `rest` else, whose counter moves every `step`
     seconds, and a host that pays for each launch."""
 
-    def __init__(
-        self,
-        work_us: float,
-        watts: float = 500.0,
-        rest: float = 100.0,
-        step: float = 0.025,
-        host_us: float = 2.0,
-    ) -> None:
-        self.work, self.watts, self.rest, self.step, self.host = (
-            work_us * 1e-6,
-            watts,
-            rest,
-            step,
-            host_us * 1e-6,
-        )
-        self.now = self.busy_until = 0.3171
-        self.busy: list[tuple[float, float]] = []
+    work_us: float
+    watts: float = 500.0
+    rest: float = 100.0
+    step: float = 0.025
+    host_us: float = 2.0
+    now: float = 0.3171
+    busy_until: float = 0.3171
+    busy: list[tuple[float, float]] = field(default_factory=list)
 
     def run(self) -> None:
-        self.now += self.host
+        self.now += self.host_us * 1e-6
         start = max(self.busy_until, self.now)
-        self.busy_until = start + self.work
+        self.busy_until = start + self.work_us * 1e-6
         if self.busy and math.isclose(self.busy[-1][1], start):
-            self.busy[-1] = (self.busy[-1][0], self.busy_until)
-        else:
-            self.busy.append((start, self.busy_until))
+            start, _ = self.busy.pop()
+        self.busy.append((start, self.busy_until))
 
     def fence(self) -> Callable[[], bool]:
         end = self.busy_until
@@ -65,18 +57,11 @@ class Machine:
 
 def measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> float | None:
     monkeypatch.setattr(cuda, "synchronize", machine.wait)
-    return timing.measure_energy(
-        machine.run,
-        machine.work * 1e6,
-        counter=machine.counter,
-        fence=machine.fence,
-        clock=machine.clock,
-    )
+    watch = {"counter": machine.counter, "fence": machine.fence, "clock": machine.clock}
+    return timing.measure_energy(machine.run, machine.work_us, **watch)
 
 
-@pytest.mark.parametrize(
-    ("work_us", "step"), [(20, 0.02), (150, 0.1), (3_000, 0.025), (40_000, 0.025), (250_000, 0.1)]
-)
+@pytest.mark.parametrize(("work_us", "step"), [(20, 0.02), (3_000, 0.025), (250_000, 0.1)])
 def test_power_between_two_steps_times_the_time_of_a_launch(
     work_us: float, step: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

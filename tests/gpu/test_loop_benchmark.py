@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import fake_gpu
+import fake_programs
 import pytest
-import report_files
 
 from benchmarks import loop
 from ncu_toolkit.kernel.gpu import cuda, timing
@@ -64,16 +63,7 @@ def test_trials_and_rounds(
     monkeypatch.setattr(timing, "_tools", lambda: SimpleNamespace(get_function=function))
     monkeypatch.setattr(timing, "Stopwatch", Drawn)
     monkeypatch.setattr(cuda, "sample", cuda.GpuState)
-    base, ncu = tmp_path / "base.ncu-rep", tmp_path / "ncu"
-    base.write_bytes(report_files.many_launches(1))
-    ncu.write_text(
-        '#!/bin/sh\nif [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
-        'while [ "$1" != --export ]; do shift; done\nout=${2%.ncu-rep}; shift 2; "$@" || exit 1\n'
-        "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"
-        f'cp {shlex.quote(str(base))} "$out.ncu-rep"\n'
-    )
-    ncu.chmod(0o755)
-    monkeypatch.setenv("NCU", str(ncu))
+    monkeypatch.setenv("NCU", str(fake_programs.write_running_ncu(tmp_path, 1)))
     monkeypatch.setattr(loop, "ROUNDS", 2)
     monkeypatch.setattr(loop, "PAUSE", 0.5)
     rounds = loop.rounds

@@ -11,7 +11,7 @@ import pytest
 from fake_gpu import FakeCupy
 from ladder_runs import Ncu, Quiet, case_in, chosen, session_in
 
-from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem, ToolkitError
+from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem
 from ncu_toolkit.base.model.run import LadderOptions
 from ncu_toolkit.kernel.gpu import collect, runner
 from ncu_toolkit.kernel.gpu.runner import Session
@@ -99,17 +99,6 @@ def test_parts_have_reports_of_their_own_and_make_one_run(
     assert [profile.origin.file for profile in run.profiles] == list(made.run.report_files)
 
 
-def test_nothing_is_written_over(ncu: Ncu, folder: Path) -> None:
-    for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json"):
-        (folder / name).write_text("mine")
-    made, _ = profile(folder, "naive")
-    assert list(made.run.report_files) == ["profile-4.ncu-rep"]
-    assert {
-        (folder / name).read_text()
-        for name in ("profile.ncu-rep", "profile-2.log", "profile-3-plan.json")
-    } == {"mine"}
-
-
 @pytest.mark.parametrize("seconds", [ONE, ALL])
 def test_a_crash_costs_the_case_that_crashed(ncu: Ncu, folder: Path, seconds: float) -> None:
     ncu.at("b_transposed", "crash")
@@ -130,27 +119,14 @@ def test_an_ncu_that_is_killed_ends_the_ladder_and_keeps_what_was_finished(
     assert [error.exit_code for error in made.failures] == [EnvironmentProblem.exit_code]
 
 
-def test_a_kill_of_ncu_before_anything_is_finished_is_raised(ncu: Ncu, folder: Path) -> None:
-    ncu.at("naive", "kill")
-    with pytest.raises(EnvironmentProblem, match="signal 9"):
-        profile(folder, *RUNGS)
-
-
 @pytest.mark.parametrize(
     ("says", "cause"),
-    [
-        ("==ERROR== ERR_NVGPUCTRPERM", "ERR_NVGPUCTRPERM"),
-        (
-            "==ERROR== Profiling failed because a driver resource was unavailable.",
-            "another profiler holds",
-        ),
-        ("OSError: [Errno 28] No space left on device", "the disk is full"),
-    ],
+    [("say:==ERROR== ERR_NVGPUCTRPERM", "ERR_NVGPUCTRPERM"), ("kill", "signal 9")],
 )
 def test_what_holds_for_every_case_ends_the_ladder(
     ncu: Ncu, folder: Path, says: str, cause: str
 ) -> None:
-    ncu.at("naive", f"say:{says}")
+    ncu.at("naive", says)
     with pytest.raises(EnvironmentProblem, match=cause) as refused:
         profile(folder, *RUNGS, seconds=ONE)
     assert refused.value.remedy
@@ -221,13 +197,6 @@ def test_rungs_that_failed_while_timed_are_not_profiled(
     assert states(made, "naive", "coalesced") == ["failed", "profiled"]
 
 
-def test_no_report_without_a_reason_is_an_error(ncu: Ncu, folder: Path) -> None:
-    ncu.at("naive", "say:nothing of use")
-    with pytest.raises(ToolkitError, match="exit code 1") as refused:
-        profile(folder, "naive")
-    assert str(folder / "profile.log") in str(refused.value)
-
-
 def test_a_launch_broken_off_and_collected_again_counts_once(ncu: Ncu, folder: Path) -> None:
     """A case of several launches can crash between them: what the first report holds of it is not
     counted with the second's."""
@@ -260,9 +229,3 @@ def test_the_kept_report_is_redacted(ncu: Ncu, folder: Path) -> None:
         made.run.commands[0],
     ), "no command that is saved before the end names a folder"
     assert "/" not in made.run.commands[0]
-
-
-def test_markers_are_found_whole() -> None:
-    assert runner.holds(b"..ncu-toolkit:a/b:8:float16\x12", "ncu-toolkit:a/b:8:float16")
-    assert not runner.holds(b"..ncu-toolkit:a/b:8:float16x", "ncu-toolkit:a/b:8:float16")
-    assert not runner.holds(b"..ncu-toolkit:a/b:8:float1", "ncu-toolkit:a/b:8:float16")

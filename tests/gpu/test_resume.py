@@ -18,7 +18,6 @@ from ladder_runs import Ncu, Quiet, chosen, marker, session_in
 
 from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
-    EXIT_KERNEL,
     EXIT_USAGE,
     EnvironmentProblem,
     UsageProblem,
@@ -201,41 +200,6 @@ def test_redaction_goes_on_where_it_was_asked_for(ncu: Ncu) -> None:
     assert not list(folder.glob("*-plan.json"))
 
 
-def test_a_refused_run_leaves_no_folder(ncu: Ncu) -> None:
-    ncu.at("naive", "say:==ERROR== ERR_NVGPUCTRPERM")
-    code, _, err = ended(
-        start("profile", "--kernel", "naive", "--size", "1024", "--alone", "--no-timing")
-    )
-    assert code == EXIT_ENVIRONMENT
-    assert err.splitlines()[-1].startswith(
-        "error: this user may not read the GPU's performance counters"
-    )
-    assert list(Path("reports").iterdir()) == []
-
-
-def test_a_resume_that_is_refused_leaves_the_run(ncu: Ncu) -> None:
-    kill_at(ncu, "naive")
-    ncu.at("naive", "say:==ERROR== ERR_NVGPUCTRPERM")
-    (only_run() / store.TIMINGS).unlink()
-    changed(only_run(), lambda m: replace(m, asked=LadderOptions(timing=False)))
-    code, _, err = ended(start("profile", "--resume"))
-    assert (code, "ERR_NVGPUCTRPERM" in err) == (EXIT_ENVIRONMENT, True)
-    ncu.behave()
-    assert ended(start("profile", "--resume", only_run().name))[0] == 0
-
-
-def test_a_crash_in_the_middle_is_the_only_case_that_is_missing(ncu: Ncu) -> None:
-    ncu.at("b_transposed", "crash")
-    code, _, err = ended(start(*ARGUMENTS))
-    assert code == EXIT_KERNEL
-    assert "gemm_fp32/b_transposed at 1024: the program ended during this case" in err
-    assert states() == {rung: "failed" if rung == "b_transposed" else "profiled" for rung in RUNGS}
-    assert "<h2>Not collected</h2>" in (only_run() / "index.html").read_text()
-    assert "b_transposed at 1024" in (only_run() / "report.json").read_text()
-    code, _, err = ended(start("profile", "--resume", only_run().name))
-    assert (code, "4 of 5 cases are profiled" in err, "(1 failed" in err) == (0, True, True)
-
-
 def test_timings_are_kept_and_shown_where_profiling_is_refused(ncu: Ncu) -> None:
     ncu.at("naive", "say:==ERROR== Profiling failed because a driver resource was unavailable.")
     code, out, err = ended(start("profile", "--kernel", "naive", "--size", "1024", "--alone"))
@@ -248,9 +212,7 @@ def test_timings_are_kept_and_shown_where_profiling_is_refused(ncu: Ncu) -> None
     assert ncu.ran == ["naive", "naive"]
 
 
-@pytest.mark.parametrize(
-    "given", [("--kernel", "naive"), ("--size", "64"), ("--no-timing",), ("--", "./app")]
-)
+@pytest.mark.parametrize("given", [("--size", "64"), ("--", "./app")])
 def test_what_does_not_go_with_resume(
     given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,17 +240,6 @@ def run(ncu: Ncu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def changed(folder: Path, change: Callable[[Run], Run]) -> None:
     store.save_manifest(folder, change(store.load_manifest(folder)))
-
-
-def test_what_is_left_of_a_run(run: Path) -> None:
-    reporter = Quiet()
-    found = runner.resume(run, reporter).run
-    assert [(case.rung, case.size, case.state) for case in found.cases] == [
-        ("naive", "8", "timed"),
-        ("coalesced", "8", "planned"),
-    ]
-    assert "0 of 2 cases are profiled and 1 timed" in reporter.lines[-1]
-    assert "2 to collect" in reporter.lines[-1]
 
 
 def test_parameters_are_those_the_run_was_begun_with(run: Path) -> None:

@@ -82,7 +82,7 @@ def running(word: str) -> list[str]:
     ("phase", "how"),
     [
         *((phase, SIGINT) for phase in ("building", "recording", "choosing", "ncu", "reading", "pages")),
-        ("recording", SIGTERM), ("ncu", SIGTERM), *((phase, SIGKILL) for phase in ("building", "recording", "ncu")),
+        ("recording", SIGTERM), *((phase, SIGKILL) for phase in ("recording", "ncu")),
     ],
 )  # fmt: skip
 def test_one_signal_ends_it(made: Path, tmp_path: Path, phase: str, how: signal.Signals) -> None:

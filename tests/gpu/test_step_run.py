@@ -21,7 +21,6 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import ncu_toolkit
-from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.cli import _common, _log, cli, profile
 from ncu_toolkit.kernel.gpu import collect, cuda
 from ncu_toolkit.kernel.report import slim
@@ -260,43 +259,6 @@ def test_a_script_that_marks_ranges_is_profiled_as_before(played: Played) -> Non
     assert played.recorded == []
 
 
-def test_without_counters_the_trace_still_answers(played: Played) -> None:
-    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
-    done = profiled(played)
-    assert isinstance(done.exception, EnvironmentProblem)
-    assert "ms" in done.output
-    (run,) = (played.folder / "reports").glob("*train*")
-    assert (run / "program.ncu-trace").is_file()
-    assert (run / "step.html").is_file()
-
-
-def test_where_nothing_can_be_recorded_the_first_launches_are_profiled(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*_: Any) -> int:
-        raise EnvironmentProblem("no C compiler", "Install gcc")
-
-    monkeypatch.setattr(recorder, "record", none)
-    done = profiled(played)
-    assert done.exit_code == 0, done.output
-    assert "no step was recorded: no C compiler" in done.output
-    assert played.words[played.words.index("--launch-count") + 1] == "20"
-
-
-def test_a_program_that_launches_others_under_ncu(played: Played) -> None:
-    (played.folder / "says").write_text("==WARNING== No kernels were profiled.\n")
-    done = profiled(played)
-    assert isinstance(done.exception, UsageProblem)
-    assert "under ncu the program launched none of the" in str(done.exception)
-    assert "where the step goes" in done.output
-
-
-def test_a_program_that_fails_is_told(played: Played) -> None:
-    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
-    played.code = 7
-    assert "ended with exit code 7 when it was recorded" in profiled(played).output
-
-
 def test_limits_of_the_recording(played: Played) -> None:
     (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
     profiled(played, "--seconds", "30", "--no-lines", "--launches", "2")
@@ -307,18 +269,6 @@ def test_limits_of_the_recording(played: Played) -> None:
     assert played.recorded[-1][1].enough(Path()) is True
     profiled(played, "--steps", "500")
     assert played.recorded[-1][1].enough(Path()) is False
-
-
-def test_a_program_that_fails_before_it_uses_the_gpu(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*_: Any) -> Trace:
-        raise UsageProblem("the program did not use CUDA", "Check it")
-
-    monkeypatch.setattr(recorder, "read_recording", none)
-    played.code = 1
-    assert "did not use CUDA; it ended with exit code 1" in str(profiled(played).exception)
-    assert not list((played.folder / "reports").glob("*train*"))
 
 
 # ---- from Python
@@ -337,32 +287,9 @@ def test_profile_program(played: Played) -> None:
     assert "where the step goes" in str(found)
 
 
-def test_profile_program_answers_without_counters(played: Played) -> None:
-    (played.folder / "says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
-    found = ncu_toolkit.profile_program([sys.executable, "a.py"], output=played.folder / "reports")
-    assert "may not read the GPU's performance counters" in str(found)
-
-
-def test_profile_program_refuses_what_is_not_there(tmp_path: Path) -> None:
-    for command in ([], ["nosuchprogram"], "python a.py"):
-        with pytest.raises(UsageProblem):
-            ncu_toolkit.profile_program(command, output=tmp_path / "reports")
-    assert not (tmp_path / "reports").exists()
-
-
 def test_the_program_is_ended_when_all_is_profiled(played: Played) -> None:
     """It would run on for a minute; ncu then says that it failed, which is no news."""
-    (played.folder / "ncu").write_text(
-        f"#!{sys.executable}\nimport pathlib, shutil, subprocess, sys\n"
-        "words, here = sys.argv[1:], pathlib.Path(__file__).parent\n"
-        "if words == ['--version']: print('Version 2025.3.1.0 (build 1)'); sys.exit()\n"
-        "shutil.copyfile(here / 'base.ncu-rep', words[words.index('--export') + 1])\n"
-        "program = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "for _ in range(40): print('==PROF== Profiling \"naive\": 0%....100% - 14 passes', flush=True)\n"
-        "code = program.wait()\n"
-        "print(f'==ERROR== The application returned an error code ({code}).')\n"
-        "sys.exit(1)\n"
-    )
+    waiting(played, 40)
     began = time.monotonic()
     done = profiled(played)
     assert done.exit_code == 0, done.output

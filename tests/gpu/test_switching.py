@@ -149,43 +149,44 @@ def test_parts_are_imported_before_the_turn(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.error"))
 
 
-def test_nothing_changes_without_a_switch(ran: Ran) -> None:
-    printed, _ = ran(
-        "import torch; print(torch.SGD([1]).fused, torch.precision, torch.DataLoader(1).made)"
-    )
-    assert printed == "None highest (1, 0, False)"
+SHOWN = "import torch; print(torch.SGD([1]).fused, torch.precision, torch.DataLoader([], 4).made)"
+FUSED = "import torch; a = torch.optim.{}(iter([1, 2]), foreach=False); print(a.fused, a.foreach, a.params)"
+FOREACH = "import torch; print(torch.optim.AdamW([1], foreach=False).foreach, torch.optim.AdamW([1]).foreach)"
+COPIES = (
+    "import torch; t = torch.Tensor(); print(t.cuda(), t.to('cuda'), t.to('cuda:1'), t.to('cpu'), "
+    "t.to('cuda', non_blocking=False), torch.Weight().to('cpu'), t.to(t))"
+)
 
 
-def test_tf32(ran: Ran) -> None:
-    printed, facts = ran("import torch; print(torch.precision, torch.cudnn.allow_tf32)", "tf32")
-    assert printed == "high True"
-    assert applied(facts) == ["tf32"]
+@pytest.mark.parametrize(
+    ("script", "switch", "value", "expected"),
+    [
+        (SHOWN, "", "", "None highest (4, 0, False)"),
+        (SHOWN, "tf32", "", "None high (4, 0, False)"),
+        (SHOWN, "batch-size", "4", "None highest (16, 0, False)"),
+        (SHOWN, "batch-size", "", "None highest (8, 0, False)"),
+        (SHOWN, "pinned-copies", "", "None highest (4, 0, True)"),
+        (FUSED.format("AdamW"), "fused-optimizer", "", "True None [1, 2]"),
+        (FOREACH, "optimizer-foreach", "", "True None"),  # only where the loop was asked for
+    ],
+)
+def test_what_a_switch_changes(
+    ran: Ran, script: str, switch: str, value: str, expected: str
+) -> None:
+    printed, facts = ran(script, *filter(None, [switch]), value=value)
+    assert (printed, applied(facts)) == (expected, [switch] * bool(switch))
 
 
-def test_an_optimizer_is_fused_where_it_can_be(ran: Ran) -> None:
-    script = "import torch; a = torch.optim.{}(iter([1, 2]), foreach=False); print(a.fused, a.foreach, a.params)"
-    printed, facts = ran(script.format("AdamW"), "fused-optimizer")
-    assert (printed, applied(facts)) == ("True None [1, 2]", ["fused-optimizer"])
+def test_copies_of_pinned_memory_do_not_wait(ran: Ran) -> None:
+    assert ran(COPIES, "pinned-copies")[0] == "True True True False False False False"
 
 
 def test_an_optimizer_that_refuses_is_made_as_asked(ran: Ran) -> None:
-    script = "import torch; a = torch.optim.SGD(iter([1, 2]), foreach=False); print(a.fused, a.foreach, a.params)"
-    printed, facts = ran(script, "fused-optimizer")
+    printed, facts = ran(FUSED.format("SGD"), "fused-optimizer")
     assert (printed, applied(facts)) == ("None False [1, 2]", [])
     assert why(facts) == "SGD refuses it: needs parameters on the GPU"
-
-
-def test_errors_of_the_program_stay_its_own(ran: Ran) -> None:
     script = "import torch\ntry: torch.optim.AdamW()\nexcept TypeError as e: print(e)"
-    printed, facts = ran(script, "fused-optimizer")
-    assert "params" in printed
-    assert applied(facts) == []
-
-
-def test_foreach_only_where_the_loop_was_asked_for(ran: Ran) -> None:
-    script = "import torch; print(torch.optim.AdamW([1], foreach=False).foreach, torch.optim.AdamW([1]).foreach)"
-    printed, facts = ran(script, "optimizer-foreach")
-    assert (printed, applied(facts)) == ("True None", ["optimizer-foreach"])
+    assert "params" in ran(script, "fused-optimizer")[0], "errors of the program stay its own"
 
 
 MODEL = "import torch; m = torch.Module(torch.Conv2d()); [m(torch.Tensor()) for _ in range(3)]; print(torch.order)"
@@ -235,24 +236,6 @@ def test_a_framework_of_another_version(ran: Ran, tmp_path: Path) -> None:
     assert printed == "1"
     assert applied(facts) == []
     assert {fact["switch"] for fact in facts if "cannot" in fact} == set(names)
-
-
-def test_loaders(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = "import torch; print(torch.utils.data.DataLoader([], 4).made)"
-    assert ran(script, "batch-size")[0] == "(8, 0, False)"
-    assert ran(script, "batch-size", value="4")[0] == "(16, 0, False)"
-    assert ran(script, "pinned-copies")[0] == "(4, 0, True)"
-    if len(os.sched_getaffinity(0)) > 1:
-        assert ran(script, "loader-workers")[0].startswith("(4, ")
-        assert ran(script, "loader-workers")[0] != "(4, 0, False)"
-
-
-def test_copies_of_pinned_memory_do_not_wait(ran: Ran) -> None:
-    script = (
-        "import torch; t = torch.Tensor(); print(t.cuda(), t.to('cuda'), t.to('cuda:1'), t.to('cpu'), "
-        "t.to('cuda', non_blocking=False), torch.Weight().to('cpu'), t.to(t))"
-    )
-    assert ran(script, "pinned-copies")[0] == "True True True False False False False"
 
 
 def test_launches_of_triton(ran: Ran, tmp_path: Path) -> None:

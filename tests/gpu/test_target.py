@@ -13,7 +13,7 @@ import fake_gpu
 import pytest
 from fake_gpu import FakeCupy
 
-from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_USAGE, InputProblem, KernelProblem
+from ncu_toolkit.base.core.errors import EXIT_USAGE, InputProblem, KernelProblem
 from ncu_toolkit.base.model.run import RunCase
 from ncu_toolkit.kernel.gpu import cuda, runner, target
 from ncu_toolkit.kernel.gpu.target import (
@@ -71,18 +71,6 @@ def test_plans_of_earlier_versions_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x-plan.json"
     path.write_text(json.dumps({"schema": "ncu-toolkit/plan", "version": 1, "data": data}))
     assert [each.marker for each in read_plan(path).cases] == [case("naive").marker]
-
-
-def test_markers_tell_cases_apart() -> None:
-    markers = {
-        case("naive").marker,
-        case("naive", "16").marker,
-        case("coalesced").marker,
-        RunCase("gemm_fp32", "naive", "8", "float16").marker,
-    }
-    assert len(markers) == 4
-    assert case("naive").label == "gemm_fp32/naive at 8"
-    assert RunCase("gemm_tensor", "wmma", "8", "bfloat16").label.endswith("bfloat16")
 
 
 def test_every_case_is_verified_and_then_profiled_in_its_own_range(
@@ -165,19 +153,6 @@ def test_a_kernel_that_breaks_the_context_ends_the_part(
     assert states(tmp_path) == [(0, "started"), (0, "failed"), (1, "paused")]
 
 
-def test_out_of_memory_is_the_cases_own(cupy: FakeCupy, tmp_path: Path) -> None:
-    class OutOfMemoryError(Exception):
-        pass
-
-    def full(arguments: object) -> None:
-        raise OutOfMemoryError("Out of memory allocating 1 bytes")
-
-    cupy.behaviours["naive"] = full
-    run_plan(plan(tmp_path, case("naive"), case("coalesced")))
-    assert states(tmp_path) == [(0, "started"), (0, "skipped"), (1, "started"), (1, "profiled")]
-    assert "smaller --size" in read_progress(tmp_path / "x-plan.json")[1].message
-
-
 def test_progress_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
     path = tmp_path / "x-plan.json"
     assert read_progress(path) == []
@@ -186,21 +161,6 @@ def test_progress_survives_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> No
     with progress_path(path).open("a") as sink:
         sink.write('{"case": 1, "sta')
     assert read_progress(path) == [CaseStep(0, "started"), CaseStep(0, "failed", "why")]
-
-
-def test_as_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert target.main([]) == EXIT_USAGE
-    assert "usage" in capsys.readouterr().err
-    (tmp_path / "plan.json").write_text("{}")
-    assert target.main([str(tmp_path / "plan.json")]) == EXIT_INPUT
-    assert capsys.readouterr().err.startswith("error: ")
-    ended = subprocess.run(
-        [sys.executable, "-m", "ncu_toolkit.kernel.gpu.target"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == EXIT_USAGE
 
 
 @pytest.mark.parametrize("words", [runner.TARGET, runner.TARGET[1:]])

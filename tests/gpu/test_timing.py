@@ -105,17 +105,6 @@ def test_who_is_first_of_a_pair_changes_from_round_to_round() -> None:
     assert pairs == "nccn" * 12 + "nc"
 
 
-def test_states_are_sampled_during_the_rounds(
-    measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cuda, "energy_mj", lambda: None)
-    found = measured("naive", "cublas")
-    assert all(
-        (t.sm_clock_mhz, t.throttle, t.rested) == (1800.0, "", False) for t in found.values()
-    )
-    assert rests == []
-
-
 def test_where_the_gpu_slows_itself_down_all_is_timed_again_with_rests(
     measured: Any, rests: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,12 +74,6 @@ def test_the_budget_is_kept(served: Served, budget: int) -> None:
     assert found.launches
 
 
-def test_no_letter_of_a_point_becomes_a_kernel(served: Served) -> None:
-    """Cards of a step have no kernel whose name could be taken out of a sentence."""
-    shown = served.call("analyze", report="healthy.ncu-trace")
-    assert "a kernela kernel" not in json.dumps(shown)
-
-
 def test_what_cannot_be_answered_is_one_line(served: Served) -> None:
     for name, said in (
         ("empty.ncu-trace", "has no kernel"),
@@ -94,7 +88,3 @@ def test_what_cannot_be_answered_is_one_line(served: Served) -> None:
     for wrong in (f"{first}/step.99/x", f"{first}/step.x/x", "0000000000/step.0/x"):
         with pytest.raises(UsageProblem):
             served.tools.call("why", {"finding": wrong})
-
-
-def test_a_report_is_still_a_report(served: Served) -> None:
-    assert served.call("analyze", report="one.ncu-rep")["launches"][0]["kernel"] == "naive"

@@ -46,15 +46,6 @@ def test_a_token_that_is_none(
     assert token not in error
 
 
-def test_tokens_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(command.TOKEN, raising=False)
-    made = {command._token() for _ in range(9)}
-    assert len(made) == 9
-    assert min(map(len, made)) >= 40
-    monkeypatch.setenv(command.TOKEN, "x" * 16)
-    assert command._token() == "x" * 16
-
-
 def test_a_port_in_use_and_no_root(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,20 +157,6 @@ def test_a_copy_is_of_one_moment(place: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not content.copy.exists()
 
 
-def test_a_digest_is_remembered_until_the_file_changes(place: Path) -> None:
-    root, file = Root(place), place / "f"
-    with root.copied("f"):
-        assert root.digest("f") == "", "a file that was just written may change within its time"
-    os.utime(file, (1, 1))
-    found = os.stat(file)
-    stamp = module._stamp(found)
-    root._digests[stamp] = "known"
-    assert root.digest("f") == "known"
-    file.write_bytes(b"g")
-    os.utime(file, (1, 1))
-    assert root.digest("f") == "", "size and time are the same, the inode's change is not"
-
-
 def test_reports_are_listed_newest_first(place: Path) -> None:
     for age, name in enumerate(("new.ncu-rep", "a/old.ncu-rep.xz", "a/b/oldest.NCU-REP")):
         (place / name).write_bytes(b"x" * age)
@@ -184,20 +170,3 @@ def test_reports_are_listed_newest_first(place: Path) -> None:
         ("a/old.ncu-rep.xz", 1),
         ("a/b/oldest.NCU-REP", 2),
     ]
-
-
-def test_a_file_that_is_replaced_while_it_is_copied_is_read_once(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, whole, turns = Root(place), module._chunks, []
-
-    def replacing(descriptor: int, name: str, most: int) -> object:
-        turns.append(name)
-        (place / "new").write_bytes(b"another")
-        os.replace(place / "new", place / "f")
-        yield from whole(descriptor, name, most)
-
-    monkeypatch.setattr(module, "_chunks", replacing)
-    with root.copied("f") as content:
-        assert content.copy.read_bytes() == b"f"
-    assert turns.count("f") == 1

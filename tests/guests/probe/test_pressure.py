@@ -16,7 +16,7 @@ import pytest
 import recorded
 from click.testing import CliRunner
 
-from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem
+from ncu_toolkit.base.core.errors import EnvironmentProblem
 from ncu_toolkit.base.hardware.specs import occupancy
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.profile import Launch
@@ -206,11 +206,6 @@ def test_no_memory_for_the_pressure(fake: Any) -> None:
     driver.out_of_memory = True
     with pytest.raises(EnvironmentProblem, match="no memory left for the pressure"):
         Pressure(b"cubin", SMS)
-
-
-def test_a_failed_call_names_what_failed() -> None:
-    with pytest.raises(KernelProblem, match="the pressure failed on the GPU"):
-        pressure.checked((700,), "the pressure")
 
 
 def test_slices_are_written_until_the_program_ends(

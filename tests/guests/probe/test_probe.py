@@ -17,7 +17,7 @@ from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.base.model.trace import KernelTimes, KernelTrace
 from ncu_toolkit.cli import cli, main
-from ncu_toolkit.guests.probe import command, trace
+from ncu_toolkit.guests.probe import trace
 from ncu_toolkit.guests.probe.probed import Probed, answer_of
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.diagnosis.regime import profile_of
@@ -79,14 +79,6 @@ def test_kernels_gaps_and_shapes(tmp_path: Path) -> None:
     assert (first.after, first.before, first.times) == ("foo<float>", "big", 1)
     assert first.total_us == pytest.approx(20.0 - 9.4)
     assert found.gap_us == pytest.approx(0.6)
-
-
-def test_overlapping_kernels_count_once(tmp_path: Path) -> None:
-    found = trace.read(
-        written(tmp_path, rows([(1, 0, 1000), (1, 200, 500), (1, 1500, 2000)]), {1: "a"})
-    )
-    assert found.busy_us == pytest.approx(1.5)
-    assert found.span_us == pytest.approx(2.0)
 
 
 def test_launches_go_to_the_pressure_that_covers_them(tmp_path: Path) -> None:
@@ -191,15 +183,6 @@ def test_nothing_recorded(
         trace.read(tmp_path)
 
 
-def test_pressure_that_reached_few_multiprocessors_counts_for_nothing(tmp_path: Path) -> None:
-    both = rows([(1, 0, 5_000), (1, 12_000, 13_000), (9, 10_000, 20_000)])
-    line = {"kind": "fp32", "blocks": 132, "multiprocessors": 25, "rounds": 8}
-    line |= {"first": 10_000, "last": 10_000, "finished": 20_000}
-    (tmp_path / "7.pressure").write_text(json.dumps(line) + "\n", encoding="utf-8")
-    (kernel,) = trace.read(written(tmp_path, both, {1: "theirs", 9: "pressure_fp32"})).kernels
-    assert {name: len(times) for name, times in kernel.conditions.items()} == {"plain": 1}
-
-
 def test_the_program_keeps_its_output_and_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,23 +237,3 @@ def test_probe_takes_it_for_a_program(
         main(["probe", "-k", "none", "--", "true"])
     assert ended.value.code == 2
     assert "no kernel of the program matches --kernel 'none'" in capsys.readouterr().err
-
-
-def test_the_header_of_probe_counts_every_kernel() -> None:
-    kernels = tuple(
-        KernelTrace(
-            Launch(f"k{at}", f"k{at}", (64, 1, 1), (256, 1, 1)), 2, 20.0 - at / 100, 10.0, 9.0, 11.0
-        )
-        for at in range(140)
-    )
-    found = KernelTimes(Device("GPU", (9, 0), sm_count=132), kernels, 280, 2800.0, 3000.0)
-    verdicts, notes = command.judged(found, 15)
-    shown = answer_of(found, verdicts, top=15, notes=notes)
-    assert shown.headline.startswith("280 launches of 140 kernels")
-    assert "125 more kernels take" in shown.rest
-    assert "--top 140" in shown.rest
-
-
-def test_an_option_of_ncu_that_probe_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_program", lambda *_: pytest.fail("it ran"))
-    assert "does not take it" in str(CliRunner().invoke(cli, ["probe", "-c", "1", "x"]).exception)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 import fake_gpu
 import pytest
 from click.testing import CliRunner
+from ladder_runs import Quiet
 
 from ncu_toolkit.base.core import cache
 from ncu_toolkit.base.core.errors import (
@@ -37,10 +37,10 @@ from ncu_toolkit.guests.tune.halving import (
     Searcher,
     Trial,
 )
-from ncu_toolkit.kernel.build import nvcc, toolchain
+from ncu_toolkit.kernel.build import nvcc
 from ncu_toolkit.kernel.build.nvcc import Resources
 from ncu_toolkit.kernel.gpu import cuda, tuned
-from ncu_toolkit.kernel.gpu.selection import case_of, select, settled
+from ncu_toolkit.kernel.gpu.selection import case_of, settled
 from ncu_toolkit.kernel.ladder.catalogue import find_rung
 from ncu_toolkit.kernel.ladder.problems import Size, problem_for
 from ncu_toolkit.kernel.ladder.rung import LaunchGeometry, Rung
@@ -225,13 +225,6 @@ def test_a_setting_that_kills_the_program_twice_is_left_out() -> None:
     assert "ended while it ran" in resumed.trials[2].reason
 
 
-def test_another_space_or_source_starts_over() -> None:
-    halving.save(Searcher(grid(20), lambda _: None).run(FakeGpu()))
-    assert halving.resume(grid(20)).finished
-    assert not halving.resume(grid(21)).finished
-    assert nvcc.source_digest(autotuned()) != nvcc.source_digest(find_rung("register_blocked"))
-
-
 def test_a_damaged_state_is_said() -> None:
     fresh = grid(3)
     halving.save(fresh)
@@ -362,13 +355,6 @@ def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Pat
     assert not table.entries[0].finished
 
 
-def test_a_damaged_table_is_said() -> None:
-    path = tuned.store(GPU, [entry()])
-    path.write_text("{")
-    with pytest.raises(InputProblem, match="is not JSON"):
-        tuned.lookup(autotuned(), "4096", "float32", GPU)
-
-
 def test_shipped_tables_are_whole() -> None:
     """Each shipped table is readable, lies under its GPU's name, and holds settings of the sources
     as they are, each with its landscape."""
@@ -388,158 +374,19 @@ def test_shipped_tables_are_whole() -> None:
             assert dict(searches[each.size].ranked()[0].parameters) == dict(each.parameters)
 
 
-def test_overrides_go_to_the_kernel_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """--param reaches its kernel, also where the rung before it is added; the other one, and both
-    without it, run as tuned."""
-    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0)))
-    rung = autotuned()
-    tuned.store(GPU, [entry()])
-    for overrides, wanted in (({"BM": 32}, {"BM": 32}), ({}, entry().parameters)):
-        cases = select(
-            ("autotuned",),
-            (),
-            "4096",
-            None,
-            overrides=overrides,
-            predecessors=True,
-        )
-        cases, _ = settled(cases, True)
-        assert len(cases) == 2
-        for case in cases:
-            own = find_rung(case.rung).with_parameters()
-            assert case.parameters == {**own, **(wanted if case.rung == rung.name else {})}
-
-
-def test_the_landscape(tmp_path: Path) -> None:
-    done = Searcher(grid(100), lambda _: None).run(FakeGpu(fails=frozenset({3})))
-    (pair,) = tune_view.pairs(done)
-    assert set(pair) == {"n", "half"}
-    drawn = tune_view.heat(done, "n", "half")
-    assert len(drawn["z"]) == 50
-    assert len(drawn["z"][0]) == 99  # the one that failed has no column
-    values = [v for row in drawn["z"] for v in row if v is not None]
-    assert len(values) == 99
-    assert max(values) == pytest.approx(1.0)
-    page = tune_view.write(done, tmp_path).read_text()
-    assert "computed a wrong result" in page
-    assert not re.search(r'(src|href)="(?!#|data:)', page), "nothing is loaded"
-    assert 'id="charts"' in page
-    assert len(page) < 2_500_000, "with Plotly, packed"
-    state = json.loads((tmp_path / "tune.json").read_text())
-    assert state["schema"] == "ncu-toolkit/tune"
-    cells = tune_view.rows(done, 3)
-    assert cells[0][0] == "n=7 half=3"
-    assert any("(header)" in row[0] for row in cells)
-    assert "100.0 %" in cells[0][2] or "100 %" in cells[0][2]
-
-
-def test_requests_that_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(
-        CliRunner().invoke(cli, ["tune", "--kernel", "cublas", "--size", "1024"]).exception,
-        UsageProblem,
-    )
-    assert isinstance(
-        CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "0"]).exception,
-        UsageProblem,
-    )
-
+@pytest.mark.parametrize(
+    ("kernel", "size", "error"),
+    [("cublas", "1024", UsageProblem), ("autotuned", "0", UsageProblem), ("autotuned", "1024", EnvironmentProblem)],
+)  # fmt: skip
+def test_requests_that_cannot_be_carried_out(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, size: str, error: type[Exception]
+) -> None:
     def no_gpu() -> None:
         raise EnvironmentProblem("no usable GPU")
 
     monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", no_gpu)
-    assert isinstance(
-        CliRunner().invoke(cli, ["tune", "--kernel", "autotuned", "--size", "1024"]).exception,
-        EnvironmentProblem,
-    )
-
-
-class Quiet:
-    """A reporter that remembers its stages and notes."""
-
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int]] = []
-        self.notes: list[str] = []
-
-    def stage(self, title: str, total: int) -> None:
-        self.stages.append((title, total))
-
-    def step(self, label: str) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def have(tool: str) -> bool:
-    try:
-        toolchain.find_tool(tool)
-    except EnvironmentProblem:
-        return False
-    return True
-
-
-@pytest.mark.slow
-@pytest.mark.toolchain
-@pytest.mark.skipif(not have("nvcc"), reason="no nvcc here: pip install '.[toolchain]'")
-def test_a_whole_search_but_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real settings, really compiled and pruned; interrupted by its time limit, taken up again,
-    kept, and shown again without measuring."""
-    monkeypatch.setattr(
-        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
-    )
-    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", lambda: None)
-    asked: list[Parameters] = []
-
-    class Bench:
-        def __init__(
-            self, request: object, problem: object, dtype: str, deadline: float | None
-        ) -> None:
-            self.deadline = deadline
-
-        def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
-            if self.deadline is not None and len(asked) == 1:
-                raise tune._OutOfTime
-            asked.append(parameters)
-            return Round((1000.0 / parameters["BK"],) * repeats, (50.0,) * repeats)
-
-    monkeypatch.setattr(tune, "_Bench", Bench)
-    request = tune.TuneRequest(autotuned(), size_of("1024"), most=4, seconds=60, jobs=2)
-    first = tune.run(request, Quiet())
-    assert not first.finished
-    assert len(first.timed) == 1
-    so_far = tuned.lookup(autotuned(), "1024", "float32", GPU)
-    assert so_far is not None
-    assert not so_far.finished
-    assert so_far.parameters == first.timed[0].parameters
-    second = Quiet()
-    done = tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=4, jobs=2), second)
-    assert done.finished
-    assert second.stages[0] == ("Build", 0)  # compiled and pruned before
-    usable = [t for t in done.trials if t.state == "ready"]
-    assert all(t.registers and t.warps for t in usable)
-    assert len(asked) == len(usable)
-    found = tuned.lookup(autotuned(), "1024", "float32", GPU)
-    assert found is not None
-    assert found.parameters["BK"] == max(t.parameters["BK"] for t in usable)
-    assert (found.baseline_us, found.settings, found.source) == (
-        50.0,
-        len(usable),
-        nvcc.source_digest(autotuned()),
-    )
-    assert found.finished
-    (drawn,) = tune_view.kept(GPU, "gemm_fp32")["autotuned"]
-    assert [trial.score() for trial in drawn.ranked()] == pytest.approx(
-        [trial.score() for trial in done.ranked()], rel=1e-4
-    )
-    third = Quiet()
-    assert tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=4), third) == done
-    assert len(asked) == len(usable)
-    assert "finished before" in third.notes[0]
-    again = tune.run(
-        tune.TuneRequest(autotuned(), size_of("1024"), most=4, restart=True, jobs=2), Quiet()
-    )
-    assert len(asked) == 2 * len(usable)
-    assert again.finished
+    done = CliRunner().invoke(cli, ["tune", "--kernel", kernel, "--size", size])
+    assert isinstance(done.exception, error)
 
 
 def test_a_time_limit_leaves_time_to_run_what_is_compiled(
@@ -591,25 +438,11 @@ def test_a_time_limit_leaves_time_to_run_what_is_compiled(
     assert last is not None
     assert last.finished
     assert last.parameters["BK"] == max(trial.parameters["BK"] for trial in done.timed)
-
-
-def test_a_call_too_short_to_run_anything_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
-    )
-    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", lambda: None)
-
-    def build_many(requests: list[nvcc.BuildRequest], *_: object) -> list[nvcc.BuildOutcome]:
-        return [
-            nvcc.BuildOutcome(request, error=KernelProblem("does not compile"))
-            for request in requests
-        ]
-
-    monkeypatch.setattr(nvcc, "build_many", build_many)
-    monkeypatch.setattr(tune, "_Bench", lambda *_: type("Idle", (), {"measure": None}))
-    with pytest.raises(KernelProblem, match="does not compile"):
-        tune.run(tune.TuneRequest(autotuned(), size_of("1024"), most=40, jobs=1), Quiet())
-    assert tuned.lookup(autotuned(), "1024", "float32", GPU) is None
+    request, before = tune.TuneRequest(autotuned(), size_of("1024"), most=40, jobs=1), len(names)
+    assert tune.run(request, Quiet()) == done
+    assert len(names) == before, "a finished search is shown again"
+    assert tune.run(replace(request, restart=True), Quiet()).finished
+    assert len(names) > before
 
 
 def test_the_family_page_shows_the_landscape() -> None:
@@ -684,9 +517,7 @@ def bench(
     fake.behaviours["autotuned"] = fake_gpu.product
     monkeypatch.setattr(tune, "Stopwatch", Watch)
     monkeypatch.setattr(
-        tune,
-        "_baseline",
-        lambda rung, space: tune.Runnable(find_rung("naive"), space),
+        tune, "_baseline", lambda rung, space: tune.Runnable(find_rung("naive"), space)
     )
     fake.behaviours["naive"] = fake_gpu.product
     return tune._Bench(autotuned(), size_of("5x6x8"), "float32", deadline), fake

@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import fake_programs
 import ladder_runs
 import pytest
-import report_files
 from ladder_runs import Ncu
 
 from ncu_toolkit.base.core.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from ncu_toolkit.cli import main
-from ncu_toolkit.guests.history import history
 from ncu_toolkit.guests.watch import command as command
 from ncu_toolkit.guests.watch import watch
 from ncu_toolkit.guests.watch.watch import Watched
@@ -30,6 +29,8 @@ from ncu_toolkit.kernel.build import nvcc
 
 pytestmark = pytest.mark.slow
 
+#: The history's folder; that guest may be deleted.
+HISTORY = "NCU_TOOLKIT_HISTORY"
 Edit = Callable[[], object]
 
 
@@ -37,24 +38,10 @@ Edit = Callable[[], object]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program and an ncu that runs it and writes a report of the recording."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(history.VARIABLE, raising=False)
+    monkeypatch.delenv(HISTORY, raising=False)
     fake = tmp_path / "fake"
     fake.mkdir()
-    (fake / "base.ncu-rep").write_bytes(report_files.first_launches(2))
-    ncu = fake / "ncu"
-    ncu.write_text(
-        "#!/bin/sh\n"
-        'if [ "$1" = --version ]; then echo "Version 2025.3.1.0 (build 1)"; exit; fi\n'
-        f'echo "$*" >> {fake}/ran\n'
-        'while [ "$1" != --export ]; do shift; done\n'
-        'out=${2%.ncu-rep}; shift 2; "$@"; code=$?\n'
-        'if [ $code != 0 ]; then echo "==ERROR== The application returned an error code ($code)."; exit 1; fi\n'
-        f'if [ -e {fake}/none ]; then echo "==WARNING== No kernels were profiled."; exit; fi\n'
-        "echo '==PROF== Profiling \"naive\": 0%....100% - 14 passes'\n"
-        f'cp {fake}/base.ncu-rep "$out.ncu-rep"\n'
-    )
-    ncu.chmod(0o755)
-    monkeypatch.setenv("NCU", str(ncu))
+    monkeypatch.setenv("NCU", str(fake_programs.write_running_ncu(fake)))
     (tmp_path / "app.py").write_text("x = 1\n")
     return tmp_path
 
@@ -110,31 +97,13 @@ def test_only_what_changed_is_profiled_again(
     runs = sorted(path.name for path in (folder / "reports").iterdir())
     assert len(runs) == 2, "the runs stay"
     pytest.importorskip("duckdb")
+    history = pytest.importorskip("ncu_toolkit.guests.history.history")
     assert len(list((folder / ".ncu-toolkit" / "history").glob("*.parquet"))) == 2, "each round"
     with history.opened() as kept:
         rows = list(kept.rows("FROM launches"))  # the fake writes one report again and again
     assert len(rows) == 2
     assert all(row["run"] in runs and row["verdict"] and row["profiled_us"] for row in rows)
     assert any("naive" in row["name"] for row in rows)
-
-
-def test_a_history_that_is_missing_or_cannot_be_written_costs_no_round(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    blocked = folder / "file"
-    blocked.write_text("")
-    monkeypatch.setenv(history.VARIABLE, str(blocked))
-    code, rounds = watched(monkeypatch, capsys, [], *APP)
-    assert code == 0
-    assert rounds[0].count("note: this run is not in the history: ") == 1
-    assert "expect" in rounds[0]
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "duckdb", None)
-        without.delenv(history.VARIABLE)
-        _, rounds = watched(without, capsys, [], *APP)
-    assert "expect" in rounds[0]
-    assert "history" not in rounds[0]
-    assert not (folder / ".ncu-toolkit").exists()
 
 
 def test_a_failure_shows_its_last_lines_and_waits(
@@ -213,7 +182,7 @@ def test_a_rung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(history.VARIABLE, str(tmp_path / "history"))
+    monkeypatch.setenv(HISTORY, str(tmp_path / "history"))
     (tmp_path / "code").mkdir()
     ladder_runs.install(monkeypatch, tmp_path / "code")
     ncu = Ncu(monkeypatch, tmp_path / "ncu")
@@ -227,12 +196,13 @@ def test_a_rung(
     assert "Without the profiler: 1.00" in rounds[2]
     assert ncu.ran == ["naive", "naive"], "the rung it is compared with is not profiled"
     pytest.importorskip("duckdb")
+    history = pytest.importorskip("ncu_toolkit.guests.history.history")
     with history.opened() as kept:
         rows = list(kept.rows("FROM launches"))
     assert [(row["name"], row["size"], row["time_us"]) for row in rows] == [("naive", "1024", 1.0)]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> None:
     pytest.importorskip("watchfiles")
     (folder / "app.py").write_text("import time; open('runs', 'w').close(); time.sleep(120)\n")

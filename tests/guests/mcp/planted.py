@@ -1,7 +1,7 @@
 """Whether the digest that a model gets is enough: of kernels with a planted cause it must name the
 cause first, a line of the code that was planted, and the change that mends it.
 
-    python tests/planted.py          the table of docs/agents.md, and every case that fails
+    python tests/guests/mcp/planted.py          the table of docs/agents.md, and every case that fails
 
 No model takes part. Cases are the pairs of the pathology ladder and the held-out kernels, recorded
 on an H200, each as the only launch of a report and at the default budget. Causes are the labels.
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+    _ROOT = Path(__file__).resolve().parents[3]
+    sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 import recorded
 
