@@ -13,6 +13,7 @@ is done where neither an input nor a document changed since the last run."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import html
 import importlib.util
@@ -27,6 +28,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,72 +141,60 @@ def _keep(path: Path, known: dict[str, Any], before: int) -> None:
         path.write_bytes(pickle.dumps(known))
 
 
-def documents(runs: list[Run]) -> dict[Path, str]:
-    """Every generated document's whole text by path."""
-    pages = {DOCS / "bottlenecks" / name: text for name, text in bottleneck_documents(runs).items()}
-    kernels = ROOT / "kernels" / "README.md"
-    readme = ROOT / "README.md"
-    results = DOCS / "lab" / "results.md"
-    text = results.read_text(encoding="utf-8")
-    tables = {
-        "sessions": sessions_sentence,
-        "ladder": ladder_table,
-        "families": families_table,
-        "goals": goals_table,
-    }
-    for name, table in {
-        **{name: made(runs) for name, made in tables.items()},
-        "cost": measured("cost"),
-    }.items():
-        text = between(text, name, table)
-    tutorial = DOCS / "tutorials" / "slow-kernel.md"
-    lesson = tutorial.read_text(encoding="utf-8")
-    for rung in EXAMPLES:
-        lesson = between(lesson, rung, example_card(runs, rung, "before.ncu-rep.xz"))
-    calibrated = DOCS / "lab" / "calibration.md"
-    held = calibrated.read_text(encoding="utf-8")
-    changes = DOCS / "decisions" / "12-kernels-that-changed-the-rules.md"
-    counted = calibration_tables(runs)
-    for name in ("summary", "cases", "intervals", "coverage", "limits", "readings"):
-        held = between(held, name, counted[name])
-    held = between(held, "steps", switch_tables.causes())
-    tried = DOCS / "try.md"
-    switched = tried.read_text(encoding="utf-8")
-    for name, table in switch_tables.blocks().items():
-        switched = between(switched, name, table)
-    agents, kept, program = DOCS / "agents.md", DOCS / "history.md", DOCS / "program.md"
-    figures = {DOCS / "ci.md": "loop", DOCS / "cluster.md": "two_boards"}
-    return {
-        **{
-            page: between(page.read_text(encoding="utf-8"), name, measured(name))
-            for page, name in figures.items()
+def documents(runs: list[Run], chosen: Callable[[Path], bool] = lambda _: True) -> dict[Path, str]:
+    """Every generated document's whole text by path; of the chosen paths alone where a choice is
+    given, of which the pages of docs/bottlenecks are one."""
+    counted = functools.cache(partial(calibration_tables, runs))
+    blocks: dict[Path, Callable[[], Mapping[str, str]]] = {
+        DOCS / "ci.md": lambda: {"loop": measured("loop")},
+        DOCS / "cluster.md": lambda: {"two_boards": measured("two_boards")},
+        DOCS / "agents.md": lambda: {"session": agent_session.transcript()},
+        DOCS / "history.md": lambda: {"example": history_example()},
+        DOCS / "lab" / "calibration.md": lambda: {
+            **{name: text for name, text in counted().items() if name != "halves"},
+            "steps": switch_tables.causes(),
         },
-        agents: between(agents.read_text(encoding="utf-8"), "session", agent_session.transcript()),
-        kept: between(kept.read_text(encoding="utf-8"), "example", history_example()),
-        program: with_program_example(program.read_text(encoding="utf-8")),
-        calibrated: held,
-        tried: switched,
-        changes: between(changes.read_text(encoding="utf-8"), "halves", counted["halves"]),
-        DOCS / "commands.md": commands(),
-        DOCS / "glossary.md": glossary.markdown().replace("\n", f"\n\n{_NOTE}", 1),
-        DOCS / "metrics.md": metric_table(),
-        DOCS / "lab" / "rungs.md": rung_figures(runs),
-        **pages,
-        kernels: between(kernels.read_text(encoding="utf-8"), "ladders", rung_tables()),
-        readme: between(
-            between(
-                readme.read_text(encoding="utf-8"),
-                "card",
-                example_card(runs, EXAMPLES[0], "my-report.ncu-rep"),
-            ),
-            "figures",
-            figures_sentence(runs),
-        ),
-        results: text,
-        tutorial: lesson,
-        **{path: words_of(name, runs) for name, path in WORDS.items()},
-        SESSION: watch_session.recorded().export_text(clear=False),
+        DOCS / "decisions" / "12-kernels-that-changed-the-rules.md": lambda: {
+            "halves": counted()["halves"]
+        },
+        DOCS / "try.md": switch_tables.blocks,
+        DOCS / "tutorials" / "slow-kernel.md": lambda: {
+            rung: example_card(runs, rung, "before.ncu-rep.xz") for rung in EXAMPLES
+        },
+        DOCS / "lab" / "results.md": lambda: {
+            "sessions": sessions_sentence(runs),
+            "ladder": ladder_table(runs),
+            "families": families_table(runs),
+            "goals": goals_table(runs),
+            "cost": measured("cost"),
+        },
+        ROOT / "kernels" / "README.md": lambda: {"ladders": rung_tables()},
+        ROOT / "README.md": lambda: {
+            "card": example_card(runs, EXAMPLES[0], "my-report.ncu-rep"),
+            "figures": figures_sentence(runs),
+        },
     }
+    program = DOCS / "program.md"
+    whole: dict[Path, Callable[[], str]] = {
+        program: lambda: with_program_example(program.read_text(encoding="utf-8")),
+        DOCS / "commands.md": commands,
+        DOCS / "glossary.md": lambda: glossary.markdown().replace("\n", f"\n\n{_NOTE}", 1),
+        DOCS / "metrics.md": metric_table,
+        DOCS / "lab" / "rungs.md": partial(rung_figures, runs),
+        **{path: partial(words_of, name, runs) for name, path in WORDS.items()},
+        SESSION: lambda: watch_session.recorded().export_text(clear=False),
+    }
+    written = {path: text() for path, text in whole.items() if chosen(path)}
+    for path, made in blocks.items():
+        if chosen(path):
+            text = path.read_text(encoding="utf-8")
+            for name, block in made().items():
+                text = between(text, name, block)
+            written[path] = text
+    pages = DOCS / "bottlenecks"
+    if chosen(pages):
+        written |= {pages / name: text for name, text in bottleneck_documents(runs).items()}
+    return written
 
 
 #: Slow kernels whose first recording led to a change of a rule or of the model
