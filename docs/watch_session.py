@@ -12,9 +12,6 @@ from pathlib import Path
 import ladder_report  # tests/ladder_report.py
 from rich.console import Console
 
-from ncu_toolkit.guests.watch.command import Screen
-from ncu_toolkit.guests.watch.watch import Watched, loop
-
 #: What each save makes of the kernel: its rung in the recording, and what the user did.
 SAVES = (
     ("naive", ""),
@@ -44,6 +41,9 @@ def svg(screen: Console) -> str:
 
 
 def _play(screen: Console, folder: Path) -> None:
+    from ncu_toolkit.guests.watch.command import Screen  # a guest, which may be gone
+    from ncu_toolkit.guests.watch.watch import Watched, loop
+
     view = Screen(screen)
     now = [SAVES[0][0]]
 

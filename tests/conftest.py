@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sysconfig
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ collect_ignore = ["guests/cluster"] * (guest("tune.tune") is None)
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)  # of pytest's terminal; tables keep to it
+    # a job in the background ignores it, and so would the children that tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # child processes would compile the package anew, a second each
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # the compiler that pyproject.toml names goes before any on this machine

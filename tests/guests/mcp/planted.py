@@ -131,7 +131,8 @@ def _ladder() -> Iterator[Case]:
 
 def _heldout(name: str) -> Iterator[Case]:
     (recording,) = [each for each in score.RECORDINGS if each.label == name]
-    text = (recording.truth.parent / "kernels.cu").read_text(encoding="utf-8")
+    program = recorded.ROOT / "benchmarks" / "heldout" / recording.truth.parent.name
+    text = (program / "kernels.cu").read_text(encoding="utf-8")
     launches = {each.function: each for each in recorded.launches(recording.report)}
     for truth in score.read_truth(recording.truth):
         if truth.fixed and truth.kernel in launches:
