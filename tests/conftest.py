@@ -25,8 +25,9 @@ collect_ignore = ["guests/cluster"] * (guest("tune.tune") is None)
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)  # of pytest's terminal; tables keep to it
-    # a job in the background ignores it, and so would the children that tests interrupt
+    # a job in the background ignores these, and so would the children that tests signal
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # child processes would compile the package anew, a second each
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # the compiler that pyproject.toml names goes before any on this machine

@@ -486,7 +486,7 @@ def test_a_guest_command_is_a_folder(copy: Path, tmp_path_factory: pytest.TempPa
     report.write_bytes(report_files.first_launches(2))
     script = f"from ncu_toolkit.cli import main\nmain(['count', {str(report)!r}])"
     assert python(copy, script) == "2 launches\n"
-    assert quick(copy, "a guest command", "tests/cli/test_words.py")
+    assert quick(copy, "a guest command", "tests/cli/test_kernel_option.py")
 
 
 def test_a_switch_is_one_table(copy: Path) -> None:
