@@ -82,8 +82,29 @@ class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     process: int = 0
 
 
+class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A function of Python on a thread's stack."""
+
+    function: str
+    """Its name, with its class where that is known: `ToTensor.__call__`."""
+    file: str
+    """Its file as the profiler names it, without what stands before `site-packages`."""
+    line: int = 0
+    """The line that ran, or the function's first where only that is known; 0 if unknown."""
+
+
+class Sample(Interval, frozen=True, array_like=True, gc=False):
+    """What a thread of the host ran from `start` to `end`: one stack all that time, as far as a
+    sampler saw or a profiler recorded."""
+
+    stack: int
+    """Its place in `Trace.stacks`."""
+    thread: int = 0
+    process: int = 0
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program did on its GPUs. `ops`, `calls` and `marks` are by start."""
+    """What a program did on its GPUs. `ops`, `calls`, `marks` and `samples` are by start."""
 
     source: str
     """What recorded it: `Nsight Systems 2024.5`, `PyTorch profiler`, `ncu-toolkit 0.1.0`."""
@@ -98,6 +119,12 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     """Lines of the user's code: `train.py:33`."""
+    samples: tuple[Sample, ...] = ()
+    """Python's stacks on threads of the program and of its worker processes. Where a profiler
+    recorded every function, only those of time in which the GPUs idle are kept."""
+    stacks: tuple[tuple[int, ...], ...] = ()
+    """Places in `frames`, the outermost function first."""
+    frames: tuple[Frame, ...] = ()
     lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = ()
     """What went wrong while it was recorded or read, a sentence each."""

@@ -144,7 +144,13 @@ def _own(path: Path, data: bytes) -> Trace:
 def _problem(trace: Trace) -> str:
     """What is wrong with a trace that was read: places that do not exist, times that cannot be."""
     names, lines, calls = len(trace.names), len(trace.lines), len(trace.calls)
-    for what, events in (("ops", trace.ops), ("calls", trace.calls), ("marks", trace.marks)):
+    timed: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        ("ops", trace.ops),
+        ("calls", trace.calls),
+        ("marks", trace.marks),
+        ("samples", trace.samples),
+    )
+    for what, events in timed:
         last = -1
         for event in events:
             if not last <= event.start <= event.end:
@@ -157,6 +163,8 @@ def _problem(trace: Trace) -> str:
         ("name", (call.name for call in trace.calls), 0, names),
         ("name", (mark.name for mark in trace.marks), 0, names),
         ("line", (call.line for call in trace.calls), -1, lines),
+        ("stack", (sample.stack for sample in trace.samples), 0, len(trace.stacks)),
+        ("frame", (frame for stack in trace.stacks for frame in stack), 0, len(trace.frames)),
     )
     for what, found, least, count in places:
         if not _within(found, least, count):
