@@ -13,6 +13,7 @@ from program_traces import Machine
 
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.program.model import Op, Step, Trace
+from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.step import find_step
 
 
@@ -165,12 +166,13 @@ def test_marks_come_first(name: str) -> None:
     step = check(find_step(programs.gpt(marked=name, evaluate=3)))
     assert step.how == "marked"
     assert step.launches == 985
-    ending = " 1 step that loaded modules left out."
+    ending = r" left out: 1 step that loaded modules \(\d+\.\d ms\) and \d+\.\d ms after them\."
     said = {
         "step marks": "Step: as the program marks it;",
         "iteration": 'Step: the NVTX range "iteration";',
     }
-    assert step.said == said[name] + ending
+    assert re.fullmatch(re.escape(said[name]) + ending, step.said)
+    assert 0.8 < step.covered < 0.9
 
 
 def test_work_belongs_to_the_mark_in_which_it_was_queued() -> None:
@@ -253,7 +255,9 @@ def test_other_work_between_steps_is_left_out_and_said() -> None:
                 machine.launch(letter, 30)
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 7
-    assert step.said == "Step: as the program marks it; 1 stretch with other work left out."
+    said = r"Step: as the program marks it; left out: 1 stretch with other work \(\d+ µs\)\."
+    assert re.fullmatch(said, step.said)
+    assert step.rest == (step.said.partition("left out: ")[2][:-1],)
 
 
 def test_of_two_processes_the_busier() -> None:
@@ -321,7 +325,8 @@ def test_a_first_step_that_takes_many_times_as_long_is_left_out_and_said() -> No
         machine.sync()
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 4
-    assert re.search(r"; the first step, which took 1\d times as long, left out\.", step.said)
+    assert re.search(r"; left out: the first step, which took 1\d times as long\.", step.said)
+    assert step.covered > 0.95, "the start is no part of the run that steps are to cover"
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -493,8 +498,8 @@ def test_steps_between_two_loads() -> None:
 
 
 @pytest.mark.parametrize("regular", [True, False])
-def test_batches_that_come_four_at_once(regular: bool) -> None:
-    """Four steps are one where every fourth waits, not where a part of the run was disturbed."""
+def test_steps_that_wait_now_and_then_count(regular: bool) -> None:
+    """Four workers deliver four batches at once, or a part of the run waits: a step takes the mean."""
     machine = Machine("augment.py")
     machine.loaded.update("abc")
     for i in range(60):
@@ -502,18 +507,92 @@ def test_batches_that_come_four_at_once(regular: bool) -> None:
         for letter in "abc":
             machine.launch(letter, 400.0)
     step = check(find_step(machine.trace()))
-    if regular:
-        assert step.wall_us == pytest.approx(99_000, rel=0.1)
-        assert "4 are taken together" in step.said
-    else:
-        assert step.wall_us < 5000
+    took = [window.us for window in step.windows]
+    assert len(took) == 59
+    assert step.uneven
+    assert step.wall_us == pytest.approx(sum(took) / len(took))
+    assert step.window.us < 5000 < step.wall_us
+    account = account_of(step)
+    parts = [gap.part for gap in account.gaps if gap.us > 1000]
+    assert parts == pytest.approx([1 / 59] * len(parts))
+    work = next(part for part in account.parts if part.key == "idle: host work")
+    assert work.us == pytest.approx(step.wall_us - 1200, rel=0.02)
+
+
+def test_a_marked_step_lasts_from_mark_to_mark() -> None:
+    """What the host prepares before the first kernel is in it, also in the only step there is."""
+    for steps in (1, 4):
+        machine = Machine()
+        machine.loaded.update("ab")
+        for i in range(steps):
+            with machine.mark(f"ProfilerStep#{i}", "step"):
+                machine.host(30_000.0)
+                machine.launch("a", 500.0)
+                machine.launch("b", 500.0)
+                machine.sync()
+        step = check(find_step(machine.trace()))
+        assert len(step.windows) == max(1, steps - 1)
+        assert step.wall_us == pytest.approx(31_000, rel=0.03)
+
+
+def test_work_queued_before_the_recording_belongs_to_the_step_before() -> None:
+    machine = Machine()
+    machine.loaded.update("abcdefgh")
+    for letter in "abcdefgh" * 3:
+        machine.launch(letter, 400.0)
+    with machine.mark("ProfilerStep#7", "step"):
+        for letter in "abcdefgh" * 2:
+            machine.launch(letter, 400.0)
+        machine.sync()
+    trace = machine.trace()
+    early = {op.call for op in trace.ops[:24]}
+    ops = tuple(
+        msgspec.structs.replace(op, call=-1) if op.call in early else op for op in trace.ops
+    )
+    step = check(find_step(msgspec.structs.replace(trace, ops=ops)))
+    assert step.launches == 16
+    assert step.wall_us == pytest.approx(16 * 400, rel=0.03)
+
+
+def test_a_log_makes_no_step_of_many() -> None:
+    """40 frames, and a sum of theirs that is read: the frame is the step. A residual that nobody
+    reads after 40 sweeps is part of theirs."""
+    for read in (True, False):
+        machine = Machine()
+        machine.loaded.update("abcdefr")
+        for _ in range(8):
+            for _ in range(40):
+                for letter in "abcdef":
+                    machine.launch(letter, 300.0)
+            machine.launch("r", 3.0)
+            if read:
+                machine.item()
+        step = check(find_step(machine.trace()))
+        assert len(step.ops) == (6 if read else 241)
+
+
+def test_loops_of_varying_length_are_one_step_each() -> None:
+    """A picture holds 20 to 45 cells, each cut out by two kernels."""
+    pick = random.Random(1)
+    machine = Machine()
+    machine.loaded.update("abcdefg")
+    for _ in range(30):
+        machine.launch("a", 50.0)
+        for _ in range(pick.randrange(20, 45)):
+            machine.launch("b", 30.0)
+            machine.launch("c", 30.0)
+        for letter in "defg":
+            machine.launch(letter, 400.0)
+    step = check(find_step(machine.trace()))
+    assert step.how == "repeats"
+    assert len(step.windows) in (28, 29, 30)
 
 
 def test_what_repeats_in_a_step_is_said() -> None:
     frames = sequence(("abc" * 10 + "Z") * 6)
     assert (
         find_step(frames).said
-        == "Step: 31 launches that repeat; it holds 10 repeats of 3 launches."
+        == "Step: 31 launches that repeat; it holds 10 passes of 3 launches, 62.8 µs each."
     )
     assert find_step(sequence("abcdef" * 6)).said == "Step: 6 launches that repeat."
     assert find_step(programs.gpt()).said.startswith("Step: 987 launches and copies that repeat")

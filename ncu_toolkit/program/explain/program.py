@@ -51,6 +51,10 @@ _MUCH_IDLE: Final = 0.05
 _PLACE: Final = 0.1
 #: Spread of the steps' times above which the shortest and the longest are told.
 _STEADY: Final = 0.2
+#: Part of the run below which what the steps leave out comes first.
+_COVERED: Final = 0.8
+#: Steps of so many times the lower quartile are slow ones.
+_SLOW: Final = 1.5
 _IDLE: Final = "idle: "
 #: Part of the step (0-1) from which a kernel's own speedup is worth a word.
 _WORTH: Final = 0.05
@@ -152,7 +156,8 @@ def program_answer(
     shown = costly[: max(0, min(cards, top) - (lead is not None))]
     first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
-        first, bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
+        first, summary=" ".join((*_of_run(found), first.summary)),
+        bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
         next=next_command,
     )  # fmt: skip
@@ -163,6 +168,24 @@ def program_answer(
         points=tuple(visible(each) for each in points if each not in first.summary),
         tables=(_kernels(rows, top, flags, step),), notes=tuple(map(visible, step.trace.notes)),
     )  # fmt: skip
+
+
+def _of_run(found: ProgramDiagnosis) -> Iterator[str]:
+    """What the reader must know of the other steps and of the rest of the run before all else."""
+    step = found.step
+    if step.covered < _COVERED:
+        rest = f" The rest: {units.listed(step.rest)}." if step.rest else ""
+        yield f"The steps are {units.percent(step.covered, 2)} of the run from the first of them on.{rest}"
+    if step.uneven:
+        times = sorted(window.us for window in step.windows)
+        usual = times[len(times) // 4]
+        slow = [us / usual for us in times if us > _SLOW * usual]
+        low, high = (
+            (units.significant(each, 2) for each in (slow[0], slow[-1])) if slow else ("", "")
+        )
+        many = f"{low} to {high}" if low != high else low
+        if slow:
+            yield f"{len(slow)} of {len(times)} steps take {many} times as long as the others."
 
 
 def _without_lines(found: ProgramDiagnosis, known: Judged) -> Iterator[str]:
@@ -211,7 +234,7 @@ def headline(found: ProgramDiagnosis) -> str:
         seen += f", ±{units.percent(step.spread, 1)}"
     elif len(step.windows) > 1:
         times = [window.us for window in step.windows]
-        seen += f", {units.duration(min(times))} to {units.duration(max(times))}"
+        seen = f"mean of {len(times)}, {units.duration(min(times))} to {units.duration(max(times))}"
     gpus = [each.name.removeprefix("an unknown GPU") for each in trace.devices]
     names = list(dict.fromkeys(filter(None, gpus)))
     gpu = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"

@@ -39,16 +39,19 @@ class Away:
     end: int
     launch: Call
     back: Call
+    part: float = 1.0
+    """How much of it a mean step has (`IdleGap.part`)."""
 
     @property
     def us(self) -> float:
-        return (self.end - self.start) / 1e3
+        return self.part * (self.end - self.start) / 1e3
 
 
 def launched_late(s: StepFacts, most: Threshold) -> list[int]:
     """Gaps shorter than `most` (OTHER_WORK) that end with a launch which came late."""
     late = sorted({*s.idle("host late"), *waits(s, "launch")})
-    return [at for at in late if s.gaps[at].us < most.value and at not in s.claimed]
+    lengths = {at: (s.gaps[at].end - s.gaps[at].start) / 1e3 for at in late}
+    return [at for at in late if lengths[at] < most.value and at not in s.claimed]
 
 
 def copied(op: Op) -> Literal["bulk", "read", "launch"]:
@@ -100,5 +103,5 @@ def away(s: StepFacts) -> Iterator[Away]:
         free = gaps[first].start
         for call in (*sorted(held, key=lambda call: call.start), launch):
             if call.start - free >= OTHER_WORK.value * 1e3:
-                yield Away(pieces, free, call.start, launch, call)
+                yield Away(pieces, free, call.start, launch, call, gap.part)
             free = max(free, call.end)

@@ -8,10 +8,14 @@ and for the rest by the host's own work. What fills a gap need not cause it, so 
 if it ended within the gap, on the thread that launched next or on that of the work before."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from ncu_toolkit.program.model import (
+    OTHER_WORK_US,
     Account,
     AccountPart,
     Call,
@@ -20,6 +24,7 @@ from ncu_toolkit.program.model import (
     IdleGap,
     Op,
     Step,
+    Trace,
 )
 from ncu_toolkit.program.traces.classes import kernel_class
 
@@ -53,12 +58,127 @@ _LABELS: Final = {
 }
 
 
+#: Operations of which all steps are accounted; of more, evenly spaced steps with so many.
+_MOST_OPS: Final = 300_000
+
+
+class _OfWindow(NamedTuple):
+    """One step's time: nanoseconds that each of its `ops` alone accounts for, and its idle time."""
+
+    ops: tuple[Op, ...]
+    exclusive: list[float]
+    gaps: list[IdleGap]
+
+
 def account_of(step: Step) -> Account:
-    """The parts of the typical step's wall time, in microseconds; they add up to it.
+    """The parts of the mean step's wall time, in microseconds; they add up to it.
 
     Kernels that run at once share that time evenly, and take it from copies and sets beside them.
     Work that still runs when the step ends counts at its start, where the step before has left as
-    much. Takes about 1 s for 100 000 operations."""
+    much. Each class's time is the mean over all steps, spread over the typical step's work in
+    proportion; of uneven steps the long gaps of all are listed, each with its part of a mean step.
+    Takes about 1 s for 100 000 operations."""
+    held = _Held(step.trace)
+    every = -(-sum(w.last - w.first for w in step.windows) // _MOST_OPS) or 1
+    places = sorted({*range(0, len(step.windows), every), step.typical})
+    accounts = {at: _of_window(structs.replace(step, typical=at), held) for at in places}
+    took = sum(step.windows[at].us for at in places) or 1.0
+    part = step.wall_us / took  # of one window's time in the mean step
+    classes = [kernel_class(shape) for shape in step.trace.shapes]
+
+    def key_of(op: Op) -> str:
+        return classes[op.shape].id if op.kind == "kernel" else op.kind
+
+    means: defaultdict[str, float] = defaultdict(float)
+    counts: Counter[str] = Counter()
+    for one in accounts.values():
+        for op, time in zip(one.ops, one.exclusive, strict=True):
+            means[key_of(op)] += part * time / 1e3
+        for gap in one.gaps:
+            means[gap.key] += part * gap.us
+    typical = accounts[step.typical]
+    keys = [key_of(op) for op in typical.ops]
+    own: defaultdict[str, float] = defaultdict(float)
+    for key, time in zip(keys, typical.exclusive, strict=True):
+        own[key] += time / 1e3
+        counts[key] += 1 if time or key not in ("copy", "set") else 0
+    hidden: defaultdict[str, float] = defaultdict(float)
+    """Of work that others hide in the typical step, how long it runs."""
+    for key, op in zip(keys, typical.ops, strict=True):
+        hidden[key] += 0.0 if own[key] else op.us
+    exclusive_us = tuple(
+        means[key] * (time / 1e3 / own[key] if own[key] else op.us / (hidden[key] or 1.0))
+        for key, op, time in zip(keys, typical.ops, typical.exclusive, strict=True)
+    )
+    gaps = _mean_gaps(step, accounts, part, means)
+    for gap in gaps:
+        counts[gap.key] += 1
+    labels = _LABELS | {each.id: each.label for each in classes}
+    parts = (AccountPart(key, labels[key], means[key], counts[key]) for key in {**means, **counts})
+    return Account(
+        step.wall_us,
+        tuple(sorted(parts, key=lambda part: (-part.us, part.key))),
+        gaps,
+        exclusive_us,
+    )
+
+
+def _mean_gaps(
+    step: Step, accounts: Mapping[int, _OfWindow], part: float, means: Mapping[str, float]
+) -> tuple[IdleGap, ...]:
+    """The gaps of the mean step: of the typical step, each stretched to the mean of its cause; of
+    uneven steps only the short ones, and the long ones of all steps. A cause that the typical step
+    lacks has its gaps in other steps."""
+    typical = accounts[step.typical]
+    few, _ = _by_length(typical.gaps) if step.uneven else (typical.gaps, [])
+    own: defaultdict[str, float] = defaultdict(float)
+    for gap in few:
+        own[gap.key] += gap.us
+    listed: list[IdleGap] = []
+    left = dict(means)
+    for one in accounts.values():
+        _, long = _by_length(one.gaps) if step.uneven else ([], [])
+        for gap in [*long, *(gap for gap in one.gaps if not own[gap.key] and gap not in long)]:
+            before = _alike(typical.ops, one.ops, gap.before)
+            listed.append(structs.replace(gap, before=before, part=part))
+            left[gap.key] -= listed[-1].us
+    for gap in few:
+        if own[gap.key]:
+            listed.append(structs.replace(gap, part=max(0.0, left[gap.key]) / own[gap.key]))
+    return tuple(sorted(listed, key=lambda gap: gap.start))
+
+
+def _by_length(gaps: Sequence[IdleGap]) -> tuple[list[IdleGap], list[IdleGap]]:
+    """Gaps of short idle times, and of those in which the host did more than launch. Pieces of one
+    idle time stay together."""
+    short: list[IdleGap] = []
+    long: list[IdleGap] = []
+    first = 0
+    for at, gap in enumerate(gaps):
+        goes_on = at + 1 < len(gaps) and gaps[at + 1].start == gap.end
+        if not goes_on:
+            whole = gap.end - gaps[first].start
+            (long if whole >= OTHER_WORK_US * 1e3 else short).extend(gaps[first : at + 1])
+            first = at + 1
+    return short, long
+
+
+def _alike(typical: Sequence[Op], ops: Sequence[Op], at: int) -> int:
+    """The place in the typical step of the work at a place of another step: of the same kind, as
+    near as there is; else -1."""
+    if at < 0 or not ops:
+        return -1
+    op, near = ops[at], at * len(typical) // len(ops)
+    same = [
+        i
+        for i, each in enumerate(typical)
+        if (each.kind, each.shape, each.path) == (op.kind, op.shape, op.path)
+    ]
+    return min(same, key=lambda i: abs(i - near), default=-1)
+
+
+def _of_window(step: Step, held: "_Held") -> _OfWindow:
+    """The typical step's work and idle time."""
     ops, window = step.ops, step.window
     length = window.end - window.start
     events: list[tuple[int, int, int]] = []
@@ -90,37 +210,16 @@ def account_of(step: Step) -> Account:
             before = place
     if at < length:
         idle.append((at, length, before, len(ops)))
-    gaps = tuple(_gaps(step, ops, idle))
-    exclusive_us = tuple(value / 1e3 for value in exclusive)
-    return Account(window.us, _parts(step, ops, exclusive_us, gaps), gaps, exclusive_us)
-
-
-def _parts(
-    step: Step, ops: tuple[Op, ...], us: tuple[float, ...], gaps: tuple[IdleGap, ...]
-) -> tuple[AccountPart, ...]:
-    classes = [kernel_class(shape) for shape in step.trace.shapes]
-    labels = _LABELS | {each.id: each.label for each in classes}
-    sums: dict[str, tuple[float, int]] = {}
-    for op, time in zip(ops, us, strict=True):
-        key = classes[op.shape].id if op.kind == "kernel" else op.kind
-        if time or op.kind == "kernel":
-            before, count = sums.get(key, (0.0, 0))
-            sums[key] = before + time, count + 1
-    for gap in gaps:
-        before, count = sums.get(gap.key, (0.0, 0))
-        sums[gap.key] = before + gap.us, count + 1
-    parts = (AccountPart(key, labels[key], time, count) for key, (time, count) in sums.items())
-    return tuple(sorted(parts, key=lambda part: (-part.us, part.key)))
+    return _OfWindow(ops, exclusive, [*_gaps(step, ops, idle, held)])
 
 
 def _gaps(
-    step: Step, ops: tuple[Op, ...], idle: list[tuple[int, int, int, int]]
+    step: Step, ops: tuple[Op, ...], idle: list[tuple[int, int, int, int]], held: "_Held"
 ) -> Iterator[IdleGap]:
     """Idle time with its causes. `idle` has begin and end from the start of the step, and the
     places of the work before and after."""
     calls, window = step.trace.calls, step.window
     of_step = (step.process, step.device)
-    held = _Held(step, ops)
     blind = not {"wall time", "host calls"}.isdisjoint(step.trace.lacks)
     for begin, end, last, place in idle:
         low, high = window.start + begin, window.start + end
@@ -141,9 +240,9 @@ def _gaps(
             else:
                 yield IdleGap(low, high, "between", place, after.call)
             continue
-        threads = {call.thread}
+        threads = {(call.process, call.thread)}
         if last >= 0 and ops[last].call >= 0:
-            threads.add(calls[ops[last].call].thread)
+            threads.add((call.process, calls[ops[last].call].thread))
         # what was ready for long before it began waited for something that is not the host
         waited = after.kind == "kernel" and high - call.end > _BETWEEN_NS
         rest_from = high
@@ -158,24 +257,22 @@ def _gaps(
 
 
 class _Held:
-    """Calls that may hold the host in a step, by thread, in the order in which they ended."""
+    """Calls that may hold the host, by process and thread, in the order in which they ended."""
 
-    def __init__(self, step: Step, ops: tuple[Op, ...]) -> None:
-        self.reads = {op.call for op in ops if op.path == "DtoH"}
-        self.threads: dict[int, list[tuple[int, int, Call]]] = {}
-        process = ops[0].process
-        window = step.window
-        for place, call in enumerate(step.trace.calls):
-            if call.kind in _HOLDS and call.end > window.start and call.process == process:
-                if call.start >= window.end:
-                    break
-                if call.kind not in ("copy", "set") or call.end - call.start > _QUEUED_NS:
-                    self.threads.setdefault(call.thread, []).append((call.end, place, call))
+    def __init__(self, trace: Trace) -> None:
+        self.reads = {op.call for op in trace.ops if op.path == "DtoH"}
+        self.threads: dict[tuple[int, int], list[tuple[int, int, Call]]] = {}
+        for place, call in enumerate(trace.calls):
+            if call.kind in _HOLDS and (
+                call.kind not in ("copy", "set") or call.end - call.start > _QUEUED_NS
+            ):
+                thread = call.process, call.thread
+                self.threads.setdefault(thread, []).append((call.end, place, call))
         for each in self.threads.values():
             each.sort(key=lambda held: held[:2])
 
     def pieces(
-        self, threads: set[int], call: Call, low: int, high: int
+        self, threads: set[tuple[int, int]], call: Call, low: int, high: int
     ) -> Iterator[tuple[GapCause, int, int]]:
         """The idle time from `low` to `high` before `call`, as cause, place of the call that
         explains it (-1 for `call`) and end, in order."""

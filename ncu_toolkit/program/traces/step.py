@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import InputProblem
+from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.program.model import Mark, Step, Trace, Window
 from ncu_toolkit.program.traces.builder import MODULE
 from ncu_toolkit.program.traces.classes import kernel_class
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 #: Part of a step's work that must be that of the step after it.
 ALIKE: Final = 0.95
+#: Loops make up a run if one pass of each leaves less than this part of the work.
+MOST_KEPT: Final = 0.8
+#: Steps with loops of varying length in them are so many more than the alike groups of them.
+FINER: Final = 1.3
 #: Fewest repeats that make a step.
 REPEATS: Final = 3
 #: Part of the kernel time that the steps must hold; less is enough at the end of the run.
@@ -42,14 +47,14 @@ AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
 #: Bytes of a number that the host reads. When it does so, every fifth step for a log, tells of no step.
 NUMBER: Final = 8
-#: What several steps together take is even where nine of ten differ by less than this part of it.
-EVEN: Final = 0.25
 #: Steps take this many times their median on average where some hold what others do not.
 UNEVEN: Final = 1.5
 #: Kernels by name alone, whatever their grids, make a step if it has as many different ones.
 LEAST_NAMES: Final = 5
 #: A window that shares less of its kernels' names with the others does other work.
 SAME_WORK: Final = 0.7
+#: Of the same kernels, steps differ by less than this factor in number; two that are not told apart by more.
+VARIED: Final = 1.8
 #: A window in which modules are loaded is left out if it takes this many times the median.
 SLOWED: Final = 1.2
 #: The first step prepares (memory, compilers) if it takes this many times the median.
@@ -62,6 +67,8 @@ INMODULES: Final = 0.2
 #: Part of a range's repeats in which modules are loaded from which it is one of a compiler: those of
 #: XLA load in 0.4 to 0.7 of theirs, a step in its first.
 COMPILES: Final = 0.25
+#: Part of the kernel time of passes from which what stands between them is more than a log's.
+LOG_TIME: Final = 0.02
 #: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
 #: from which it is work of the same pass.
 OTHER_TIME: Final = 0.05
@@ -88,6 +95,10 @@ def find_step(trace: Trace, named: str = "the trace") -> Step:
             "Record the program while it uses the GPU, with CUDA among what is traced",
         )
     return _Run(trace).step()
+
+
+Repeat = tuple[int, "Array", int]
+"""How many operations repeat, when each step of them begins, and when the last one ends."""
 
 
 class _Run:
@@ -131,11 +142,12 @@ class _Run:
         streams, on = numpy.unique(self.stream, return_inverse=True)
         self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
         known = self.call >= 0
-        self.known = bool(known.mean() > KNOWN)
+        # what the GPU began before any work whose call is known was queued before the recording began
+        early = numpy.cumsum(known) == 0 if known.any() else known
+        self.known = bool(known[~early].mean() > KNOWN) if known.any() else False
         self.queued = self.start.copy()
         self.queued[known] = column("start", trace.calls)[self.call[known]]
-        if self.known:  # the others were queued before the recording began
-            self.queued[~known] = -1
+        self.queued[early if not self.known else ~known] = -1
 
     def step(self) -> Step:
         steps = self._groups("step")
@@ -169,16 +181,58 @@ class _Run:
         step = self._step(times, stop, "repeats", said)
         return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
 
+    def _passes(self, repeat: Repeat) -> Repeat:
+        """What repeats, or its inner passes where it is hardly more than those: 40 frames and a value
+        that is read for a log are no step, nor are 2,000 iterations, each of which reads a value, of
+        one of three solutions. Twelve layers and a head are, or 400 sweeps and a residual."""
+        np = self.np
+        _, times, stop = repeat
+        order = self._order()
+        bounds = np.searchsorted(self.start[order], [*times, stop])
+        if len(times) < 2 or (np.diff(self.start[order]) < 0).any():  # streams side by side
+            return repeat
+        low, high = bounds[-3:-1]
+        code, time = self.code[order], self.time[order]
+        inner = _stretch(np, code[low:high], time[low:high])
+        if inner is None:
+            return repeat
+        length, first, last = inner
+        many = (last - first) // length
+        beside = high - low - many * length
+        in_passes = time[low + first : low + first + many * length].sum()
+        reads = int(self.number[order][low:high].sum())
+        logs, solves = 0 < reads < many / 2, reads >= many / 2 and len(times) < OFTEN
+        if (
+            many < OFTEN
+            or not (logs or solves)
+            or beside >= LEAST_NAMES + reads
+            or in_passes < (1 - LOG_TIME) * time[low:high].sum()
+        ):
+            return repeat
+        begins = bounds[:-1, None] + first + length * np.arange(many)
+        within = self.start[order][begins[begins + length <= bounds[1:, None]]]
+        return length, within, stop
+
+    def _order(self) -> Array:
+        """Places of all work in the order in which it was queued, where that is known."""
+        by_call: Array = self.np.argsort(self.call if self.known else self.start, kind="stable")
+        return by_call
+
     def _repeat(self, period: int, begin: int, end: int) -> str:
         """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
         at = (self.start >= begin) & (self.start < end)
         many = "launches" if self.kernel[at].all() else "launches and copies"
         said = f"Step: {units.counted(period, 'launch', many)} that repeat{'s' * (period == 1)}"
-        code, time = self.code[at], self.time[at]
+        code, time, start = self.code[at], self.time[at], self.start[at]
         inner = _stretch(self.np, code, time)
         if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
-            times = units.count((inner[2] - inner[1]) // inner[0])
-            said += f"; it holds {times} repeats of {units.counted(inner[0], 'launch', many)}"
+            length, first, last = inner
+            passes = (last - first) // length
+            each = (start[first + (passes - 1) * length] - start[first]) / (passes - 1) / 1e3
+            said += (
+                f"; it holds {units.count(passes)} passes of "
+                f"{units.counted(length, 'launch', many)}, {units.duration(float(each))} each"
+            )
         return said
 
     # ---- marks
@@ -227,7 +281,7 @@ class _Run:
         late = self.time[after].sum() > OTHER_TIME * self.time.sum()
         return bool(late and new.sum() > OTHER_WORK * len(new))
 
-    def _between_loads(self) -> tuple[int, Array, int] | None:
+    def _between_loads(self) -> Repeat | None:
         """What repeats between two loadings of modules, or after the last, where most of the time
         between loadings is spent and all was compiled and tuned, and is nearly all work there: else
         it may be layers of the last pass."""
@@ -312,18 +366,28 @@ class _Run:
         return inside
 
     def _of_marks(self, marks: Sequence[Mark], said: str) -> Step:
+        """Steps from mark to mark. One begins as the host passes its mark, or once the work queued
+        before is done, but no later than its own first work; the last ends with its mark and work."""
         np = self.np
         inside = self._inside(marks)
         main = np.flatnonzero((inside >= 0) & self.main)
         if not len(main):
             main = np.flatnonzero(inside >= 0)
-        _, first = np.unique(inside[main], return_index=True)
+        place, first = np.unique(inside[main], return_index=True)
+        own = self.start[main][first]
+        by_queue = np.argsort(self.queued, kind="stable")
+        done = np.append(0, np.maximum.accumulate(self.end[by_queue]))
+        marked = np.array([marks[at].start for at in place])
+        before = done[np.searchsorted(self.queued[by_queue], marked)]
+        if np.count_nonzero(before > marked) > len(marked) / 2:  # the host is ahead of the GPU
+            marked[0] = own[0]  # what the GPU did before may not be recorded
         last = inside == inside[main].max()
-        return self._step(self.start[main][first], int(self.end[last].max()), "marked", said)
+        stop = max(int(self.end[last].max()), marks[int(place[-1])].end)
+        return self._step(np.minimum(own, np.maximum(marked, before)), stop, "marked", said)
 
     # ---- repetition
 
-    def _repeats(self) -> tuple[int, Array, int] | None:
+    def _repeats(self) -> Repeat | None:
         """How many operations repeat, when each step of them begins, and when the last one ends;
         None where nothing repeats."""
         found = self._repeated(~self.number)
@@ -332,15 +396,18 @@ class _Run:
             # where the host's reading sets steps apart, it tells of them
             if len(took) and _mean(self.np, took) > UNEVEN * self.np.median(took):
                 return self._repeated(self.np.ones_like(self.number)) or found
-        return found
+        varied = self._varied(~self.number)
+        if varied and (found is None or len(varied[1]) > FINER * len(found[1])):
+            return varied
+        return found and self._passes(found)
 
-    def _repeated(self, counted: Array) -> tuple[int, Array, int] | None:
+    def _repeated(self, counted: Array) -> Repeat | None:
         """What repeats of the operations that are `counted`."""
         np = self.np
         orders = [np.argsort(self.call, kind="stable")] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
         orders = [order[counted[order]] for order in orders]
-        for of, least in ((self.code, 1), (self._numbered("kernel"), LEAST_NAMES)):
+        for of, least in self._codes():
             for order in orders:
                 code = of[order]
                 found = _stretch(np, code, self.time[order])
@@ -358,10 +425,37 @@ class _Run:
                     return found[0], np.maximum.accumulate(times), int(last.max())
         return None
 
-    def _numbered(self, field: str) -> Array:
-        """For each operation a number for the `kernel` or `function` of its launch."""
+    def _varied(self, counted: Array) -> Repeat | None:
+        """What repeats once loops in it count as one pass of theirs: steps that hold 31 cells, then
+        28. None where no loop is in it, or where one pass of a loop is all that is left of a step."""
+        np = self.np
+        order = self._order()[counted[self._order()]]
+        for of, _ in self._codes():
+            kept = _one_pass(np, of[order], self.time[order])
+            if len(kept) > MOST_KEPT * len(order):
+                continue
+            code = of[order][kept]
+            found = _stretch(np, code, np.add.reduceat(self.time[order], kept))
+            if found and len(np.unique(code[found[1] : found[1] + found[0]])) >= LEAST_NAMES:
+                begins = self._begins(order[kept], code, *found)
+                times = np.maximum.accumulate(self.start[order][kept][begins])
+                ends = np.append(kept, len(order))[np.minimum(begins[-1] + found[0], len(kept))]
+                last = self.end[order][kept[begins[-1]] : ends]
+                return len(order) // len(times), times, int(last.max())
+        return None
+
+    def _codes(self) -> Iterator[tuple[Array, int]]:
+        """Numbers by which operations are alike, the strictest first, and how many different ones a
+        step has at least: kernels with their grids, kernels, and classes of kernels, since a library
+        takes another kernel for a product as a cache grows."""
+        yield self.code, 1
+        yield self._numbered(operator.attrgetter("kernel")), LEAST_NAMES
+        yield self._numbered(lambda launch: kernel_class(launch).id), LEAST_NAMES
+
+    def _numbered(self, name: Callable[[Launch], str]) -> Array:
+        """For each operation a number for a name of its launch."""
         names: dict[str, int] = {}
-        of = [names.setdefault(getattr(each, field), len(names)) for each in self.trace.shapes]
+        of = [names.setdefault(name(each), len(names)) for each in self.trace.shapes]
         numbers: Array = self.np.array([*of, 0])[self.code * self.kernel]
         return self.np.where(self.kernel, numbers, self.code)
 
@@ -431,7 +525,12 @@ class _Run:
                 Window(int(times[-1]), max(stop, int(times[-1]) + 1), int(first[-1]), end)
             )
         kept, left = self._steady(windows)
-        kept = self._together(kept, left)
+        ends = int(self.end.max())
+        covered = sum(each.end - each.start for each in kept)
+        if windows[-1].end < stop:  # the last step, of which the idle time is not known
+            covered += stop - windows[-1].end
+        if (after := ends - stop) > OTHER_TIME * (ends - times[0]):
+            left.append(f"{units.duration(after / 1e3)} after them")
         took = np.array([window.us for window in kept])
         low, high = np.percentile(took, (10, 90))
         typical = int(np.argsort(took, kind="stable")[(len(kept) - 1) // 2])
@@ -441,36 +540,22 @@ class _Run:
             windows=tuple(kept),
             typical=typical,
             how=how,
-            said=f"{said}{''.join(left)}{self._which()}.",
+            said=f"{said}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
+            covered=covered / max(ends - kept[0].start, covered, 1),
+            rest=tuple(left),
             spread=float(high - low) / 2 / middle if middle else 0.0,
             process=self.process if self.others else None,
             device=self.device if self.others else None,
         )
-
-    def _together(self, windows: list[Window], left: list[str]) -> list[Window]:
-        """Uneven steps, so many together that they are even: four workers deliver four batches at
-        once, and then none for a while."""
-        np = self.np
-        took = np.array([window.us for window in windows])
-        if len(took) < 2 * OFTEN or _mean(np, took) <= UNEVEN * np.median(took):
-            return windows
-        for many in range(2, len(took) // OFTEN + 1):
-            parts = [windows[i : i + many] for i in range(len(took) % many, len(took), many)]
-            sums = np.array([part[-1].end - part[0].start for part in parts])
-            low, middle, high = np.percentile(sums, (10, 50, 90))
-            if high - low <= EVEN * middle:
-                left.append(f"; {many} are taken together, since single ones differ much")
-                return [Window(p[0].start, p[-1].end, p[0].first, p[-1].last) for p in parts]
-        return windows
 
     def _which(self) -> str:
         names = " and ".join(self.others)
         return f"; of {names}, this is where the kernels take most time" if names else ""
 
     def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
-        """The windows without those that clearly do other work, and what is said of those."""
+        """The windows without those that clearly do other work, and what those are."""
         np = self.np
-        name = self._numbered("function")
+        name = self._numbered(operator.attrgetter("function"))
         name -= name.min()
         most = int(name.max()) + 1
         lows = np.searchsorted(self.start, [window.start for window in windows])
@@ -482,14 +567,20 @@ class _Run:
         for i in np.flatnonzero(~same)[:5000]:
             count = np.bincount(name[lows[i] : highs[i]], minlength=most)
             same[i] = np.minimum(count, own).sum() >= SAME_WORK * max(sizes[i], sizes[usual])
+            if ((count > 0) == (own > 0)).all():  # a loop in it has more or fewer passes
+                same[i] |= sizes[usual] < VARIED * sizes[i] < VARIED**2 * sizes[usual]
         if same.sum() * 2 < len(windows):
             same[:] = True
         left = []
+
+        def leave(out: Sequence[bool], many: str, *words: str) -> list[Window]:
+            """The windows without some, which are told with their time."""
+            took = sum(window.us for window, each in zip(windows, out, strict=True) if each)
+            left.append(f"{units.counted(sum(out), *words)} {many} ({units.duration(took)})")
+            return [window for window, each in zip(windows, out, strict=True) if not each]
+
         if not same.all():
-            left.append(
-                f"; {units.counted(int((~same).sum()), 'stretch', 'stretches')} with other work left out"
-            )
-        windows = [window for window, alike in zip(windows, same, strict=True) if alike]
+            windows = leave([not each for each in same], "with other work", "stretch", "stretches")
         usual_us = float(np.median([window.us for window in windows]))
         loads = np.array([call.start for call in self.trace.calls if call.kind == "load"])
         slow = [
@@ -498,11 +589,10 @@ class _Run:
             for window in windows
         ]
         if any(slow) and not all(slow):
-            left.append(f"; {units.counted(sum(slow), 'step')} that loaded modules left out")
-            windows = [window for window, out in zip(windows, slow, strict=True) if not out]
+            windows = leave(slow, "that loaded modules", "step")
         if len(windows) >= REPEATS and windows[0].us > FIRST * usual_us:
             times = units.significant(windows.pop(0).us / usual_us, 2)
-            left.append(f"; the first step, which took {times} times as long, left out")
+            left.append(f"the first step, which took {times} times as long")
         return windows, left
 
     def _whole(self) -> Step:
@@ -578,6 +668,31 @@ def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
     return None
 
 
+def _one_pass(np: Any, code: Array, time: Array) -> Array:
+    """Places of a sequence without all but the first pass of each loop in it, innermost loops first:
+    of "abcabcabcd" those of "abcd". A loop that holds most of the time is that of the steps, and
+    stays."""
+    kept = np.arange(len(code))
+    total = np.concatenate(([0], np.cumsum(time)))
+    for period in sorted({*range(1, 9), *_lags(np, code)}):
+        now = code[kept]
+        if len(now) < REPEATS * period:
+            break
+        equal = np.concatenate(([False], now[:-period] == now[period:], [False]))
+        edges = np.flatnonzero(np.diff(equal.astype(np.int8)))
+        lows, highs = edges[::2], edges[1::2]  # equal to what comes `period` later
+        loops = highs - lows >= (REPEATS - 1) * period
+        ends = np.append(kept, len(code))[highs + period]
+        if (total[ends] - total[kept[lows]])[loops].max(initial=0) >= MOST * total[-1]:
+            break
+        out = np.zeros(len(now) + 1, np.int64)
+        np.add.at(out, lows[loops] + period, 1)
+        np.add.at(out, highs[loops] + period, -1)
+        kept = kept[np.cumsum(out)[:-1] == 0]
+    places: Array = kept
+    return places
+
+
 def _lags(np: Any, code: Array) -> list[int]:
     """Distances at which a sequence may repeat, ascending: peaks of its autocorrelation, with a
     random point of the unit circle for each symbol, whose product with its conjugate is 1 for
@@ -598,7 +713,7 @@ def _lags(np: Any, code: Array) -> list[int]:
     ranked = peaks[np.argsort(-alike[peaks], kind="stable")][:32]
     near = peaks[alike[peaks] >= alike[peaks].max(initial=-1.0) - 0.1][:64]
     halves = peaks[np.isin(2 * peaks, ranked)]  # other work may repeat after two steps alone
-    return sorted({*map(int, ranked), *map(int, near), *map(int, halves)})
+    return sorted({1, *map(int, ranked), *map(int, near), *map(int, halves)})
 
 
 def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int, int, int] | None:
