@@ -29,6 +29,7 @@ from benchmarks import calibrate
 from benchmarks.field import half
 from benchmarks.field.scoring import VOID, Case, Said, gains, row, update
 from benchmarks.programs.run import close
+from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE
 from ncu_toolkit.base.core.files import write_atomic
 from ncu_toolkit.base.model import Profile
@@ -130,6 +131,8 @@ BY_HTA: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: A GPU that idles for more of the step counts as waiting for launches.
 IDLE: Final = 0.2
+#: A step is the one that a program prints if it differs by no more.
+PRINTED: Final = 0.05
 #: A healthy program that is promised more of its step is a false alarm.
 ALARM: Final = 0.1
 #: What recording and profiling cost: figures of times.json, and those of the program alone.
@@ -192,6 +195,14 @@ class RecordedProgram:
         if not isinstance(one, list) or not isinstance(other, list):
             return one is not None and other is not None and one != other
         return not close(one, other, float(self.label.get("tolerance") or 1e-3))
+
+
+def of_printed(wall_us: float, printed_us: float) -> int:
+    """How many of the steps found make the step that the program prints, within PRINTED: 1 where
+    they are the same; 0 where no number does."""
+    times = printed_us / wall_us if wall_us else 0.0
+    whole = round(times)
+    return whole if whole and abs(times / whole - 1) <= PRINTED else 0
 
 
 def meant(cause: str) -> frozenset[str]:
@@ -483,6 +494,7 @@ def document(
         f"The saving achieved is within the ceiling: {below} of {len(right)} whose cause is first.",
         f"Healthy programs promised more than {ALARM:.0%}: {len(alarmed)} of {len(healthy)}.",
         _generous(programs),
+        _printed(programs, named=every),
         *(
             ("Of no program Nsight Compute's own rules were recorded (record.py --rules).",)
             if not any(each.stock for each in programs)
@@ -517,6 +529,26 @@ def document(
             )
         lines += [f"- false alarm: {each.name}, {ours(each)[1]:.0%}" for each in alarmed]
     return "\n".join(lines) + "\n"
+
+
+def _printed(programs: Sequence[RecordedProgram], *, named: bool) -> str:
+    """How the steps found compare with those that programs print."""
+    took = {
+        each.name: (each.found.step.wall_us, us)
+        for each in programs
+        if (us := each.times["before"].get("recorded_us"))
+    }
+    times = {name: of_printed(*pair) for name, pair in took.items()}
+    same = sum(many == 1 for many in times.values())
+    part = sum(many > 1 for many in times.values())
+    others = [
+        f"{name} ({took[name][1] / took[name][0]:.2g} steps)" for name in times if not times[name]
+    ]
+    neither = (", ".join(others) if named else units.count(len(others))) or "none"
+    return (
+        f"The step is what the program prints as one, within {PRINTED:.0%}, in {same} of {len(times)}; in {part} it is a part of it that repeats, "
+        f"with nothing in the trace to tell where the whole begins. Neither: {neither}."
+    )
 
 
 _PAGE: Final = """# How often the answer to a program is right

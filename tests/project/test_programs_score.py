@@ -239,3 +239,11 @@ def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
     assert both.index("## The development half") < both.index("## The sealed half")
     assert both.count("| ncu-toolkit |") == 3, "the half after its mends too"
     assert score.main([*common, "--recordings", str(tmp_path / "none")]) == EXIT_INPUT
+
+
+def test_the_printed_step_is_found_or_a_part_of_it() -> None:
+    assert score.of_printed(1000.0, 1049.0) == 1
+    assert score.of_printed(1000.0, 3100.0) == 3
+    assert score.of_printed(1000.0, 1300.0) == 0
+    assert score.of_printed(1000.0, 400.0) == 0
+    assert score.of_printed(0.0, 400.0) == 0
