@@ -256,8 +256,7 @@ class Account(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> float:
         """The part (0-1) of the wall time in which the GPU worked."""
-        idle = sum(gap.us for gap in self.gaps)
-        return 1.0 - idle / self.wall_us if self.wall_us else 0.0
+        return sum(self.exclusive_us) / self.wall_us if self.wall_us else 0.0
 
 
 class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,7 +316,7 @@ Results = Literal["equal", "within", "differ", "not compared"]
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """What a switch, or several at once, did to a program's step. Times are in microseconds, the
-    typical step of each run; of a larger batch, its part for the work of the first."""
+    mean step of each run; of a larger batch, its part for the work of the first."""
 
     switches: tuple[str, ...]
     """Ids, with a value after a colon: `triton-warps:8`."""

@@ -401,7 +401,7 @@ def test_the_headline_of_other_steps() -> None:
     assert " · NVIDIA H200, one of 2 · " in head({"device": 1}, devices=two)
     assert " · 4 launches" in head({}, devices=())
     long = msgspec.structs.replace(window, end=window.start + 90_000_000)
-    assert "(2 seen, 46.6 ms to 90.0 ms)" in head({"windows": (window, long), "spread": 0.5})
+    assert "(mean of 2, 46.6 ms to 90.0 ms)" in head({"windows": (window, long), "spread": 0.5})
 
 
 @pytest.mark.parametrize(

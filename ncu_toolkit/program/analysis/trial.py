@@ -55,7 +55,7 @@ class TryRun:
     """One run of a program."""
 
     us: float | None
-    """The typical step's wall time; None where nothing was timed."""
+    """A step's mean wall time; None where nothing was timed."""
     steps: int = 0
     word: str = "step"
     printed: str = ""

@@ -156,7 +156,7 @@ def program_answer(
     shown = costly[: max(0, min(cards, top) - (lead is not None))]
     first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
-        first, summary=" ".join((*_of_run(found), first.summary)),
+        first, summary=" ".join((*of_run(found), first.summary)),
         bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
         next=next_command,
@@ -170,7 +170,7 @@ def program_answer(
     )  # fmt: skip
 
 
-def _of_run(found: ProgramDiagnosis) -> Iterator[str]:
+def of_run(found: ProgramDiagnosis) -> Iterator[str]:
     """What the reader must know of the other steps and of the rest of the run before all else."""
     step = found.step
     if step.covered < _COVERED:

@@ -149,7 +149,7 @@ def program_view(
         launches,
         _order(found, rows, linked),
         tuple(_folds(found)),
-        (*answer.points, program.lacking(trace)),
+        (*program.of_run(found), *answer.points, program.lacking(trace)),
         tuple(map(visible, trace.notes)),
         tuple(page_view(book, profile) for profile in book.run.profiles),
     )
