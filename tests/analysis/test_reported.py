@@ -63,7 +63,8 @@ def test_the_step_is_found_without_times_between_launches() -> None:
     assert step.how == "repeats"
     assert not step.trace.timed
     full = sum(op.us for op in step.ops)
-    assert full == pytest.approx(step.wall_us) == pytest.approx(whole.found.account.wall_us)
+    assert step.wall_us == pytest.approx(whole.found.account.wall_us)
+    assert full == pytest.approx(step.wall_us, rel=0.01), "a step is the mean of all"
     assert not whole.found.account.gaps, "a report has no idle time"
     assert next(each.rule for each in whole.causes) == "fp32-matmul"
 
