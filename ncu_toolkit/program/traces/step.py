@@ -54,7 +54,7 @@ LEAST_NAMES: Final = 5
 #: A window that shares less of its kernels' names with the others does other work.
 SAME_WORK: Final = 0.7
 #: Of the same kernels, steps differ by less than this factor in number; two that are not told apart by more.
-VARIED: Final = 1.8
+VARIED: Final = 1.5
 #: A window in which modules are loaded is left out if it takes this many times the median.
 SLOWED: Final = 1.2
 #: The first step prepares (memory, compilers) if it takes this many times the median.
@@ -143,11 +143,12 @@ class _Run:
         self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
         known = self.call >= 0
         # what the GPU began before any work whose call is known was queued before the recording began
-        early = numpy.cumsum(known) == 0 if known.any() else known
-        self.known = bool(known[~early].mean() > KNOWN) if known.any() else False
+        early = numpy.cumsum(known) == 0
+        self.known = bool(known.any() and known[~early].mean() > KNOWN)
         self.queued = self.start.copy()
         self.queued[known] = column("start", trace.calls)[self.call[known]]
-        self.queued[early if not self.known else ~known] = -1
+        if self.known:
+            self.queued[~known] = -1
 
     def step(self) -> Step:
         steps = self._groups("step")
