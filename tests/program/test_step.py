@@ -572,13 +572,13 @@ def test_a_log_makes_no_step_of_many() -> None:
 
 
 def test_loops_of_varying_length_are_one_step_each() -> None:
-    """A picture holds 20 to 45 cells, each cut out by two kernels."""
+    """A picture holds 24 to 40 cells, each cut out by two kernels."""
     pick = random.Random(1)
     machine = Machine()
     machine.loaded.update("abcdefg")
     for _ in range(30):
         machine.launch("a", 50.0)
-        for _ in range(pick.randrange(20, 45)):
+        for _ in range(pick.randrange(24, 40)):
             machine.launch("b", 30.0)
             machine.launch("c", 30.0)
         for letter in "defg":
