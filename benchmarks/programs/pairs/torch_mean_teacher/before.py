@@ -1,0 +1,114 @@
+"""Semi-supervised polyp segmentation: a student and averaged teachers (mean teacher)."""
+
+import copy
+import json
+import statistics
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+DEVICE = "cuda"
+DECAYS = (0.99, 0.996, 0.999)
+BATCH, SIZE = 8, 96
+STAGES, PER_STAGE = 4, 6
+WARMUP, BLOCKS, PER_BLOCK = 6, 6, 6
+
+
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width // 2, 1, bias=False),
+            nn.BatchNorm2d(width // 2),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width // 2, width // 2, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width // 2),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width // 2, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
+
+    def forward(self, x):
+        return F.relu(x + self.body(x))
+
+
+class Segmenter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers = [nn.Conv2d(3, 64, 3, 2, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+        for stage in range(STAGES):
+            width = 64 << min(stage, 2)
+            if stage:
+                layers.append(
+                    nn.Conv2d(64 << min(stage - 1, 2), width, 3, 2 if stage < 3 else 1, 1)
+                )
+            layers += [Residual(width) for _ in range(PER_STAGE)]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Conv2d(256, 1, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Teacher:
+    """Exponential moving average of everything in the student's state."""
+
+    def __init__(self, student, decay):
+        self.decay = decay
+        self.model = copy.deepcopy(student).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, student):
+        mine = self.model.state_dict()
+        for key, value in student.state_dict().items():
+            if value.dtype.is_floating_point:
+                mine[key].copy_(self.decay * mine[key] + (1 - self.decay) * value.detach())
+            else:
+                mine[key].copy_(value)
+
+
+def main():
+    torch.manual_seed(33)
+    torch.backends.cudnn.allow_tf32 = True
+    student = Segmenter().to(DEVICE, memory_format=torch.channels_last)
+    teachers = [Teacher(student, d) for d in DECAYS]
+    opt = torch.optim.AdamW(student.parameters(), lr=2e-4, fused=True)
+    frames = torch.randn(4, BATCH, 3, SIZE, SIZE).to(DEVICE)
+    masks = (torch.rand(4, BATCH, 1, SIZE // 8, SIZE // 8) > 0.7).float().to(DEVICE)
+    seen = 0
+
+    def step():
+        nonlocal seen
+        x = frames[seen % 4].to(memory_format=torch.channels_last)
+        with torch.no_grad():
+            soft = torch.sigmoid(teachers[1].model(x))
+        out = student(x)
+        supervised = F.binary_cross_entropy_with_logits(out, masks[seen % 4])
+        loss = supervised + 0.5 * F.mse_loss(torch.sigmoid(out), soft)
+        opt.zero_grad(set_to_none=True)
+        loss.backward()
+        opt.step()
+        for teacher in teachers:
+            teacher.update(student)
+        seen += 1
+        return loss.detach()
+
+    first = [step() for _ in range(WARMUP)]
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(BLOCKS):
+        t0 = time.perf_counter()
+        for _ in range(PER_BLOCK):
+            step()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - t0) / PER_BLOCK)
+    result = [float(first[0]), float(first[2]), float(first[5])]
+    us = statistics.median(times) * 1e6
+    print("losses", result)
+    print(json.dumps({"program": "torch_mean_teacher", "steps": seen, "us": us, "result": result}))
+
+
+if __name__ == "__main__":
+    main()
