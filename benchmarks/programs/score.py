@@ -50,11 +50,13 @@ HEADINGS: Final = {
     "second-now": "The second sealed set after its mends",
     "third": "The third sealed set",
     "third-now": "The third sealed set after its mends",
+    "fourth": "The fourth sealed set",
+    "fourth-now": "The fourth sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second", "third")
+SEALED: Final = ("sealed", "second", "third", "fourth")
 #: The same under the rules of today: development, once they were scored.
-NOW: Final = {"now": "sealed", "second-now": "second", "third-now": "third"}
+NOW: Final = {"now": "sealed", "second-now": "second", "third-now": "third", "fourth-now": "fourth"}
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule of ours says that work is
 #: repeated or done on padding: such a label is missed.
 OTHERS: Final = frozenset(("library", "none", "padding-work", "repeated-work"))
@@ -473,7 +475,11 @@ def document(
         row(f"ncu-toolkit, {name}", [c for c in mine if c.language == name]) for name in frameworks
     ]
     healthy, alarmed = alarms(programs)
-    second = {p.name: meant(p.label["second"]) for p in programs if p.label.get("second")}
+    second = {
+        p.name: frozenset().union(*map(meant, others))
+        for p in programs
+        if (others := p.label.get("accept") or [*filter(None, [p.label.get("second")])])
+    }
     either = sum(
         bool(case.named and case.named[0] & (case.wanted | second.get(case.name, frozenset())))
         for case in mine
@@ -488,7 +494,7 @@ def document(
     void = [each.name for each in programs if not each.healthy and each.achieved < VOID]
     lines += [
         "",
-        f"Our first is one of the label's two: {either} of {len(mine)}.",
+        f"Our first is the label or what it also accepts: {either} of {len(mine)}.",
         f"The step's saving whatever the cause: skill {skill or 0.0:.2f}, Spearman {spearman or 0.0:.2f}, {held or 0.0:.0%} in the interval.",
         f"The label is a kernel's cause and no report is there: {len(blind)}, of which {whose} have the kernel named.",
         f"The saving achieved is within the ceiling: {below} of {len(right)} whose cause is first.",
