@@ -14,11 +14,13 @@ from ncu_toolkit.program.model import (
     STEP_RANGE,
     Call,
     CallKind,
+    Interval,
     Lack,
     Mark,
     MarkKind,
     Op,
     OpKind,
+    Sample,
     Trace,
 )
 
@@ -68,7 +70,10 @@ _PACKAGES: Final = frozenset(
         "jax", "jaxlib", "flax", "transformers", "accelerate", "diffusers", "lightning", "pytorch_lightning",
         "lightning_fabric", "deepspeed", "megatron", "apex", "flash_attn", "xformers", "einops", "timm", "peft",
         "datasets", "vllm", "sglang", "fsspec", "tqdm", "wandb", "hydra", "torch_tb_profiler", "IPython",
-        "ipykernel", "ipykernel_launcher", "colab_kernel_launcher", "debugpy", "tornado", "traitlets",
+        "ipykernel", "ipykernel_launcher", "colab_kernel_launcher", "debugpy", "tornado", "traitlets", "PIL", "cv2",
+        "albumentations", "skimage", "sklearn", "h5py", "zarr", "pyarrow", "torch_geometric", "torch_sparse", "torch_scatter",
+        "torchmetrics", "torchdata", "tensorflow", "keras", "tensorboard", "tensorboardX", "matplotlib", "tokenizers",
+        "huggingface_hub", "safetensors", "kornia", "webdataset", "ray", "optax", "chex", "dgl", "ignite", "monai",
     ]
 )  # fmt: skip
 #: Names that are as likely the user's as the standard library's.
@@ -120,6 +125,12 @@ def own_code(file: str) -> bool:
     if not top:  # an absolute path
         return True
     return top not in _PACKAGES and (top in _USUAL or top not in sys.stdlib_module_names)
+
+
+def shown_file(file: str) -> str:
+    """A file of Python's without the folders before `site-packages`, which are a machine's."""
+    installed = max(file.rfind("site-packages"), file.rfind("dist-packages"))
+    return file[installed:] if installed > 0 else file
 
 
 def sound_time(start: Any, end: Any) -> bool:
@@ -203,6 +214,10 @@ class TraceBuilder:
         self._called: dict[Any, int | list[int]] = {}
         self._ops: list[GpuWork] = []
         self._marks: list[tuple[int, int, MarkKind, int, int, int]] = []
+        self.frames = _Places()
+        """Functions of Python (`Frame`), in the order of their places."""
+        self._stacks = _Places()
+        self._samples: list[tuple[int, int, int, int, int]] = []
 
     def shape(self, shape: LaunchShape) -> int:
         """The place of a kernel with a launch's shape."""
@@ -246,6 +261,23 @@ class TraceBuilder:
         elif name:
             self._marks.append((start, end, kind, self.names[name[:_LONGEST]], *thread))
 
+    def sample(
+        self, start: int, end: int, stack: tuple[int, ...], thread: tuple[int, int] = (0, 0)
+    ) -> None:
+        """What a thread ran, by places in `frames`, the outermost function first."""
+        if sound_time(start, end):
+            self._samples.append((start, end, self._stacks[stack], *thread))
+
+    def idle(self, least: int) -> list[Interval]:
+        """Times of `least` nanoseconds or more in which no GPU works, in order; the first begins long
+        before the first work, the last ends long after the last."""
+        until, found = -_FAR, []
+        for work in sorted(self._ops, key=lambda work: work.start):
+            if work.start - until >= least:
+                found.append(Interval(until, work.start))
+            until = max(until, work.end)
+        return [*found, Interval(until, _FAR)]
+
     @property
     def unrecorded(self) -> str:
         """What to say of launches none of whose kernels was recorded, after "no kernel"; empty where
@@ -262,9 +294,8 @@ class TraceBuilder:
 
     def trace(self, source: str) -> Trace:
         """The trace; its first event starts at 0."""
-        zero = min(
-            (each[0] for part in (self._ops, self.calls, self._marks) for each in part), default=0
-        )
+        timed: tuple[Sequence[Any], ...] = self._ops, self.calls, self._marks, self._samples
+        zero = min((each[0] for part in timed for each in part), default=0)
         order = sorted(range(len(self.calls)), key=lambda at: self.calls[at][:2])
         place = [0] * len(order)
         for new, old in enumerate(order):
@@ -294,6 +325,7 @@ class TraceBuilder:
             Mark(start - zero, end - zero, kind, *rest)
             for start, end, kind, *rest in sorted(self._marks, key=lambda each: (each[0], -each[1]))
         )
+        samples = (Sample(start - zero, end - zero, *rest) for start, end, *rest in self._samples)
         self._compare_clocks(ops, calls)
         self._note_left_out()
         return Trace(
@@ -309,6 +341,9 @@ class TraceBuilder:
             marks=marks,
             names=tuple(self.names),
             lines=tuple(lines),
+            samples=tuple(sorted(samples, key=lambda each: (each.start, each.end))),
+            stacks=tuple(self._stacks),
+            frames=tuple(self.frames),
             lacks=tuple(self._lacks(ops)),
             notes=tuple(self.notes),
         )
