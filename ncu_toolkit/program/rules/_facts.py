@@ -12,7 +12,17 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import kernel
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import Account, Call, GapCause, Lack, Mark, Op, Step, StepFinding
+from ncu_toolkit.program.model import (
+    Account,
+    Call,
+    GapCause,
+    Lack,
+    Mark,
+    Op,
+    Sample,
+    Step,
+    StepFinding,
+)
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
 
@@ -203,12 +213,20 @@ class StepFacts:
         return found
 
     @cached_property
-    def marks_by_end(self) -> dict[tuple[int, int], list[Mark]]:
-        """Operators and ranges of each thread, by their end."""
+    def marks_by_start(self) -> dict[tuple[int, int], list[Mark]]:
+        """Operators and ranges of each thread of a process, by their start."""
         found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
-        for mark in sorted(self.trace.marks, key=lambda mark: mark.end):
+        for mark in self.trace.marks:
             if mark.kind != "step" and 0 <= mark.name < len(self.trace.names):
                 found[mark.process, mark.thread].append(mark)
+        return found
+
+    @cached_property
+    def samples(self) -> dict[tuple[int, int], list[Sample]]:
+        """Python's stacks of each thread of a process, by their start."""
+        found: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+        for sample in self.trace.samples:
+            found[sample.process, sample.thread].append(sample)
         return found
 
     def where(self, places: Iterable[int]) -> tuple[str, ...]:
