@@ -13,6 +13,7 @@ from ncu_toolkit.base.model import Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import kernel
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import (
+    OTHER_WORK_US,
     Account,
     Call,
     GapCause,
@@ -41,6 +42,10 @@ _OPTIMIZER: Final = "Optimizer.step"
 _COMPILED: Final = re.compile(
     r"^(?:CompiledFunction|CompiledFxGraph|## Call CompiledFxGraph|Torch-Compiled Region|triton_(?:poi|red|per|for)_fused)"
 )
+
+
+#: Kinds of calls that the host takes for itself.
+_ALONE: Final = ("load", "graph", "other")
 
 
 class StepFacts:
@@ -213,12 +218,19 @@ class StepFacts:
         return found
 
     @cached_property
-    def marks_by_start(self) -> dict[tuple[int, int], list[Mark]]:
-        """Operators and ranges of each thread of a process, by their start."""
-        found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
-        for mark in self.trace.marks:
-            if mark.kind != "step" and 0 <= mark.name < len(self.trace.names):
-                found[mark.process, mark.thread].append(mark)
+    def ranges(self) -> dict[tuple[int, int], list[Mark | Call]]:
+        """Of each thread of a process, by start: operators, ranges, and long calls of CUDA that wait
+        for no work of the GPU (loading code, making a graph)."""
+        found: dict[tuple[int, int], list[Mark | Call]] = defaultdict(list)
+        marks = (mark for mark in self.trace.marks if mark.kind != "step")
+        long = (call for call in self.trace.calls if call.kind in _ALONE)
+        calls = (call for call in long if call.end - call.start >= OTHER_WORK_US * 1e3)
+        ranges: tuple[Mark | Call, ...] = (*marks, *calls)
+        for each in ranges:
+            if 0 <= each.name < len(self.trace.names):
+                found[each.process, each.thread].append(each)
+        for own in found.values():
+            own.sort(key=lambda each: (each.start, -each.end))
         return found
 
     @cached_property

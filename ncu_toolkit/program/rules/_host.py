@@ -37,6 +37,8 @@ MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all
 #: Functions that a sentence names, and the least part (0-1) of the time that one has.
 _NAMED: Final = 3
 _LEAST: Final = 0.05
+#: Characters of a range's name.
+_LONGEST: Final = 80
 #: Python code that runs what others gave it, as `module: function`: loaders, containers of modules and
 #: of transforms, training loops. A person changes what they run.
 _PASSES: Final = re.compile(
@@ -223,7 +225,7 @@ def _place_of_name(frames: Sequence[Frame]) -> int:
     runs what it was given (_PASSES): `ColorJitter.forward` of a list of transforms, not the helper in
     which it spends its time, and not the `main` that all time is in. What the standard library does
     counts for who calls it, unless that is the user. Without such a function it is the user's own
-    innermost; and of code that only waits for what it runs the outermost function."""
+    innermost. A loader that waits for its workers is named itself, other such code for its caller."""
     kinds = [*map(_kind, frames)]
     last = max((i for i, kind in enumerate(kinds) if kind in ("own", "passes")), default=-1)
     wanted = ("library", "standard") if last >= 0 and kinds[last] == "own" else ("library",)
@@ -241,7 +243,8 @@ def _place_of_name(frames: Sequence[Frame]) -> int:
     package = _parts(frames[last].file)[0]
     while kinds[last] == "passes" and outer and _parts(frames[outer - 1].file)[0] == package:
         outer -= 1
-    return outer
+    loads = module_of(frames[outer]).startswith("torch/utils/data")
+    return outer - (kinds[last] == "passes" and outer > 0 and not loads)
 
 
 def _mostly(group: Sequence[tuple[list[Frame], int, float]], us: float) -> str:
@@ -310,15 +313,15 @@ def listed(times: Sequence[HostTime], whole_us: float) -> str:
 
 
 def ranges_during(s: StepFacts, late: Iterable[Away]) -> dict[str, tuple[float, float]]:
-    """What the program named of that time, by its operators and ranges on the thread that launches
-    then: microseconds of the time, and how long the ranges themselves last. Ranges that are in it for
+    """What the program named of that time, by its operators and ranges, and long calls of CUDA, on
+    the thread that launches then: microseconds of the time, and how long the ranges themselves last. Ranges that are in it for
     less than half of their time explain none of it, unless they end there."""
-    inside: dict[Mark, tuple[int, float]] = {}
-    ends: set[Mark] = set()
-    opened: dict[tuple[int, int], tuple[int, list[Mark]]] = {}
+    inside: dict[Mark | Call, tuple[int, float]] = {}
+    ends: set[Mark | Call] = set()
+    opened: dict[tuple[int, int], tuple[int, list[Mark | Call]]] = {}
     for each in sorted(late, key=lambda each: each.start):
         thread = each.launch.process, each.launch.thread
-        marks = s.marks_by_start.get(thread, [])
+        marks = s.ranges.get(thread, [])
         following, before = opened.get(thread, (0, []))
         upto = bisect_right(marks, each.end - 1, key=lambda mark: mark.start)
         around = [mark for mark in (*before, *marks[following:upto]) if mark.end > each.start]
@@ -330,7 +333,7 @@ def ranges_during(s: StepFacts, late: Iterable[Away]) -> dict[str, tuple[float, 
             if each.start < mark.end <= each.end:
                 ends.add(mark)
     found: dict[str, tuple[float, float]] = {}
-    within: dict[str, Mark] = {}
+    within: dict[str, Mark | Call] = {}
     for mark in sorted(inside, key=lambda mark: (mark.start, -mark.end)):
         name = s.trace.names[mark.name]
         outer = within.get(name)
@@ -352,3 +355,17 @@ def range_of(found: Mapping[str, tuple[float, float]], us: float) -> tuple[str, 
         return name, able[name][0]
     name = max(found, key=lambda name: found[name][0], default="")
     return name, found.get(name, (0.0, 0.0))[0]
+
+
+def range_words(found: Mapping[str, tuple[float, float]], us: float) -> str:
+    """The range with most of a time and the most particular one in it; empty where none has half."""
+    name = max(found, key=lambda name: (found[name][0], found[name][1]), default="")
+    inner, inside = range_of(found, us)
+    if inside < MOST.value * us:
+        return ""
+    outer = f"{_cut(name)} ({units.duration(found[name][0])})"
+    return outer if inner == name else f"{outer}, mostly {_cut(inner)}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"

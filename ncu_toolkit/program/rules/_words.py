@@ -2,18 +2,31 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import resources
 from typing import Final
 
 import msgspec
 
+from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import Frame, StepFinding, Trace
+from ncu_toolkit.program.model import Frame, ProgramDiagnosis
 from ncu_toolkit.program.rules._facts import StepFacts
-from ncu_toolkit.program.rules._host import module_of
+from ncu_toolkit.program.rules._host import (
+    MOST,
+    away,
+    functions_of,
+    listed,
+    module_of,
+    range_words,
+    ranges_during,
+    stacks_during,
+    staged,
+)
 
+#: The rule whose findings have advice for their own stacks.
+HOST_WORK: Final = "host-work"
 #: Of the time that the host is away, in functions of a library.
 OF_IT: Final = Threshold(0.1, "what takes less of it is not worth a line of advice")
 
@@ -42,12 +55,12 @@ def _called(words: Words, frames: Iterable[Frame]) -> bool:
     return there and any(words.needs in module for module in modules)
 
 
-def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[str, ...]:
+def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[Words, ...]:
     """Advice for a cause whose time has these stacks."""
     trace, whole = s.trace, sum(stacks.values())
     known = {at: [trace.frames[i] for i in trace.stacks[at]] for at in stacks}
     return tuple(
-        words.advice
+        words
         for words in libraries()
         if cause in words.causes
         and sum(us for at, us in stacks.items() if _called(words, known[at])) > OF_IT.value * whole
@@ -59,11 +72,36 @@ def for_function(frame: Frame) -> str:
     return next(w.advice for w in libraries() if "loader" in w.causes and _called(w, (frame,)))
 
 
-def with_words(finding: StepFinding, trace: Trace) -> StepFinding:
-    """A finding of what the GPU computes, with advice for the libraries whose functions the trace
-    names. That of idle time has it from its own stacks."""
-    if finding.rule == "host-work" or finding.good:
-        return finding
-    own = [w for w in libraries() if finding.rule in w.causes and _called(w, trace.frames)]
-    advice = (*(words.advice for words in own), *finding.advice)
-    return msgspec.structs.replace(finding, advice=advice) if own else finding
+def with_host(found: ProgramDiagnosis) -> ProgramDiagnosis:
+    """A diagnosis with advice for the libraries whose functions the trace names (findings of idle time
+    have it from their own stacks), and of a run without a step what the host does in its long waits."""
+    frames = found.step.trace.frames
+    findings = []
+    for each in found.findings:
+        own = [w for w in libraries() if each.rule in w.causes and _called(w, frames)]
+        if own and each.rule != HOST_WORK and not each.good:
+            advice = (*(words.advice for words in own), *each.advice)
+            each = msgspec.structs.replace(each, advice=advice)
+        findings.append(each)
+    notes = (*found.notes, *_waits(found))
+    return msgspec.structs.replace(found, findings=tuple(findings), notes=notes)
+
+
+def _waits(found: ProgramDiagnosis) -> Iterator[str]:
+    """What the host does while the GPU of a run without a step waits for long. How much of that is the
+    program's start is not known, so it is no gain."""
+    s = StepFacts(found.step, found.account)
+    if s.steady or s.lacks("wall time", "host calls"):
+        return
+    explained = {at for finding in found.findings for at in finding.gaps}
+    late = [x for x in away(s) if not staged(s, x) and explained.isdisjoint(x.gaps)]
+    us = sum(each.us for each in late)
+    if not s.worth(us):
+        return
+    stacks = stacks_during(s, late)
+    if sum(stacks.values()) >= MOST.value * us:
+        told = f"runs {listed(functions_of(s, stacks), sum(stacks.values()))}"
+    elif told := range_words(ranges_during(s, late), us):
+        told = f"is in {told}"
+    if told:
+        yield f"In {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {told}."

@@ -147,7 +147,9 @@ def find(s: StepFacts) -> StepOutcome:
         )
         doing = f"{doing}{between}." if not told else f"while the host runs {told}."
         advice = _advice(s, late, us, name if most else "", loads, told)
-    advice = (*_words.for_stacks(s, "host-work", stacks), *advice)
+    words = _words.for_stacks(s, "host-work", stacks)
+    general = advice[1:] if title and any(each.needs for each in words) else advice
+    advice = (*(each.advice for each in words), *general)
     some = units.counted(len(late), "long piece")
     found = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {some}, {doing}",
@@ -345,7 +347,7 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
         each
         for each in late
         if loaded(s.gaps[each.gaps[0]].start, each.launch.start)
-        or _by_xla(ranges_during(s, [each])) >= MOST.value * each.us
+        or _by_xla(ranges_during(s, [each]))
     ]
     gaps = sorted({at for each in own for at in each.gaps})
     us = min(sum(each.us for each in own), s.idle_us(gaps))
@@ -372,6 +374,6 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     return msgspec.structs.replace(found, title=AGAIN, where=where or found.where)
 
 
-def _by_xla(ranges: Mapping[str, tuple[float, float]]) -> float:
-    """The longest time in a range of XLA's compiler."""
-    return max((us for name, (us, _) in ranges.items() if name.startswith("Xla")), default=0.0)
+def _by_xla(ranges: Mapping[str, tuple[float, float]]) -> bool:
+    """Whether the range with most of a time is XLA's."""
+    return max(ranges, key=lambda name: ranges[name], default="").startswith("Xla")
