@@ -34,6 +34,8 @@ FEW: Final = Threshold(
 #: Microseconds.
 BRIEF: Final = Threshold(2.5, "what a copy of so few bytes takes, where its size is not recorded")
 MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
+#: Of a range's name: microseconds of a time, and how long the range itself lasts.
+Ranges = Mapping[str, tuple[float, float]]
 #: Functions that a sentence names, and the least part (0-1) of the time that one has.
 _NAMED: Final = 3
 _LEAST: Final = 0.05
@@ -346,7 +348,7 @@ def ranges_during(s: StepFacts, late: Iterable[Away]) -> dict[str, tuple[float, 
     return found
 
 
-def range_of(found: Mapping[str, tuple[float, float]], us: float) -> tuple[str, float]:
+def range_of(found: Ranges, us: float) -> tuple[str, float]:
     """The most particular range that has at least half of a time, and for how long: the one that
     lasts shortest. Where none has, the one with most."""
     able = {name: each for name, each in found.items() if each[0] >= MOST.value * us}
@@ -357,7 +359,7 @@ def range_of(found: Mapping[str, tuple[float, float]], us: float) -> tuple[str, 
     return name, found.get(name, (0.0, 0.0))[0]
 
 
-def range_words(found: Mapping[str, tuple[float, float]], us: float) -> str:
+def range_words(found: Ranges, us: float) -> str:
     """The range with most of a time and the most particular one in it; empty where none has half."""
     name = max(found, key=lambda name: (found[name][0], found[name][1]), default="")
     inner, inside = range_of(found, us)

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Final
@@ -15,7 +15,9 @@ from ncu_toolkit.program.model import Frame, ProgramDiagnosis
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.rules._host import (
     MOST,
+    HostTime,
     away,
+    function_of,
     functions_of,
     listed,
     module_of,
@@ -25,6 +27,9 @@ from ncu_toolkit.program.rules._host import (
     staged,
 )
 
+DEAR: Final = Threshold(0.2, "a fifth of a worker: without it, four workers do as much as five")
+#: Functions with a line of advice each.
+_LINES: Final = 2
 #: The rule whose findings have advice for their own stacks.
 HOST_WORK: Final = "host-work"
 #: Of the time that the host is away, in functions of a library.
@@ -67,9 +72,16 @@ def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[W
     )
 
 
-def for_function(frame: Frame) -> str:
-    """Advice for a function that a loader spends time in, as a sentence goes on."""
-    return next(w.advice for w in libraries() if "loader" in w.causes and _called(w, (frame,)))
+def dear(ran: Sequence[HostTime], us: float, of: str, otherwise: str = "") -> tuple[str, ...]:
+    """Advice for the functions with most of a time, at most two: how a loader does with less of them,
+    or `otherwise`."""
+    advice = []
+    for each in ran[:_LINES]:
+        own = (w.advice for w in libraries() if "loader" in w.causes and _called(w, (each.frame,)))
+        if each.us >= DEAR.value * us and (how := next(own, otherwise)):
+            share = f"{function_of(each.frame)} is {units.percent(each.us / us, 2)} {of}"
+            advice.append(f"{share}: {how}")
+    return tuple(advice)
 
 
 def with_host(found: ProgramDiagnosis) -> ProgramDiagnosis:
