@@ -9,6 +9,7 @@ import pytest
 
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, read_trace, write_trace
 from ncu_toolkit.program.traces.step import find_step
@@ -47,6 +48,12 @@ FIRST = {
     "nsys-2022.2-gp100-openacc.sqlite": "host-sync",  # two waits and more for each kernel
     "nsys-2026.1-rtx4060ti-async.sqlite": "host-copy",  # copies take 95 % of the run
 }
+
+#: What the host does for most of the time in which the GPU waits, as one sees it in the file.
+DOES = {
+    "python-frames-in-the-gap.json.gz": ("transformers.models.owlv2.resize (image_processing_owlv2.py:301) 88 %", "scipy.ndimage.zoom"),
+    "nvtx-in-the-gap.sqlite": ("KernelExecutor::compileFusion (393 ms)",),
+}  # fmt: skip
 
 
 def facts(trace: Trace) -> tuple[object, ...]:
@@ -91,3 +98,12 @@ def test_their_step_is_accounted_for_and_no_more_than_it_is_promised(name: str) 
     assert found.together_us <= step.wall_us * (1 + 1e-9)
     if name in FIRST:
         assert found.findings[0].rule == FIRST[name]
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", DOES)
+def test_what_the_host_does_has_a_name(name: str) -> None:
+    step = find_step(read_trace(real(name)))
+    found = with_host(diagnose_program(step, account_of(step)))
+    said = " ".join((*found.notes, *(each.summary for each in found.findings)))
+    assert all(words in said for words in DOES[name]), said

@@ -3,7 +3,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final, Literal
@@ -44,6 +44,9 @@ _COMPILED: Final = re.compile(
 )
 
 
+#: Where PyTorch's DataLoader waits for its workers: functions, and the range around it.
+_LOADER_WAITS: Final = re.compile(r"(^|\.)(_get_data|_try_get_data)$")
+_LOADER_RANGE: Final = re.compile(r"MultiProcessingDataLoaderIter\.__next__")
 #: Kinds of calls that the host takes for itself.
 _ALONE: Final = ("load", "graph", "other")
 
@@ -61,8 +64,9 @@ class StepFacts:
         self.gaps = account.gaps
         self.wall_us = account.wall_us
         self.word = step.word
-        #: Gaps that another finding has: of launches that it would merge, of copies that it counts.
-        self.claimed: frozenset[int] = frozenset()
+        #: Gaps that another finding has: of launches that it would merge, of copies that it counts, of
+        #: a loader that would be as late if the host had not waited for the GPU before.
+        self.claimed: frozenset[int] = frozenset(self._starved())
         #: Ids of switches that rules saw to be of no use in this program.
         self.useless: set[str] = set()
 
@@ -159,6 +163,22 @@ class StepFacts:
 
     def idle(self, *causes: GapCause) -> list[int]:
         return [at for at, gap in enumerate(self.gaps) if gap.cause in causes]
+
+    def _starved(self) -> Iterator[int]:
+        """Long gaps after a synchronisation in most of which the host waits for workers of PyTorch's
+        DataLoader."""
+        frames = self.trace.frames
+        waits = {i for i, each in enumerate(frames) if _LOADER_WAITS.search(each.function)}
+        waits &= {i for i, each in enumerate(frames) if each.file.endswith("dataloader.py")}
+        stacks = {i for i, each in enumerate(self.trace.stacks) if not waits.isdisjoint(each)}
+        names = {i for i, name in enumerate(self.trace.names) if _LOADER_RANGE.search(name)}
+        known: list[Mark | Sample] = [x for x in self.trace.samples if x.stack in stacks]
+        known = known or [mark for mark in self.trace.marks if mark.name in names]
+        for at in self.idle("sync") if known else ():
+            gap = self.gaps[at]
+            inside = sum(max(0, min(x.end, gap.end) - max(x.start, gap.start)) for x in known)
+            if gap.us >= OTHER_WORK_US and inside >= (gap.end - gap.start) / 2:
+                yield at
 
     def idle_us(self, places: Iterable[int]) -> float:
         return sum(self.gaps[at].us for at in places)

@@ -148,11 +148,19 @@ def away(s: StepFacts) -> Iterator[Away]:
             and after.before == gap.before
             and after.call != gap.call
         )
-        if goes_on or gap.cause != "host late" or not 0 <= gap.call < len(calls):
+        starved = gap.cause == "sync" and at in s.claimed
+        if goes_on or not (gap.cause == "host late" or starved) or not 0 <= gap.call < len(calls):
             continue
         launch = calls[gap.call]
+        if starved:  # by the first work that the waiting thread queues then
+            then = (
+                c
+                for c in calls[gap.call + 1 :]
+                if (c.process, c.thread) == (launch.process, launch.thread)
+            )
+            launch = next((c for c in then if c.kind in ("launch", "copy", "set", "graph")), launch)
         pieces = tuple(i for i in range(first, at + 1) if gaps[i].cause in ("host late", "sync"))
-        held = {calls[gaps[i].call] for i in range(first, at) if gaps[i].call >= 0}
+        held = {calls[gaps[i].call] for i in range(first, at + starved) if gaps[i].call >= 0}
         free = gaps[first].start
         length = sum(gaps[i].end - gaps[i].start for i in range(first, at + 1))
         weight = sum(gaps[i].us for i in range(first, at + 1)) / (length or 1)
