@@ -355,3 +355,10 @@ def test_python_is_sampled_where_no_gpu_works(tmp_path: Path) -> None:
     assert sum(us for us, stack in shown if len(stack) == 2) == pytest.approx(3000, abs=40)
     assert found.frames[found.stacks[found.samples[0].stack][0]].line == 3
     assert {each.thread for each in found.samples} == {100}
+
+
+def test_ranges_that_overlap_without_end_make_no_deep_stacks(tmp_path: Path) -> None:
+    names = (f"a.py({at}): f" for at in range(1, 2000))
+    python = [event("python_function", name, at * 2.0, 9e3) for at, name in enumerate(names)]
+    found = read(tmp_path, [*launch(1, 1.0), *launch(2, 8000.0), *python])
+    assert max(map(len, found.stacks)) == 200

@@ -56,6 +56,8 @@ _PASSES: Final = re.compile(
 _WRAPS: Final = re.compile(
     r"(.*\.)?(wrapper|wrapped|inner|decorator|decorate_context|_fn|__torch_function__|<\w+>)$"
 )
+#: What is part of the function that it stands in (before Python 3.12 a function of its own).
+_INNER: Final = re.compile(r"<(\w*comp|genexpr|lambda)>$")
 #: Modules of the standard library that run what they are given.
 _GLUE: Final = frozenset(
     ("contextlib", "functools", "threading", "multiprocessing", "concurrent", "runpy", "importlib", "queue", "selectors", "asyncio", "abc")
@@ -235,7 +237,7 @@ def _place_of_name(frames: Sequence[Frame]) -> int:
     runs what it was given (_PASSES): `ColorJitter.forward` of a list of transforms, not the helper in
     which it spends its time, and not the `main` that all time is in. What the standard library does
     counts for who calls it, unless that is the user. Without such a function it is the user's own
-    innermost. A loader that waits for its workers is named itself, other such code for its caller."""
+    innermost. A loader that waits for its workers is named itself, a module of PyTorch's for its caller."""
     kinds = [*map(_kind, frames)]
     last = max((i for i, kind in enumerate(kinds) if kind in ("own", "passes")), default=-1)
     wanted = ("library", "standard") if last >= 0 and kinds[last] == "own" else ("library",)
@@ -246,15 +248,14 @@ def _place_of_name(frames: Sequence[Frame]) -> int:
     if last < 0:
         return 0
     outer = last
-    while kinds[last] == "own" and outer and frames[outer].function.startswith("<"):
-        if kinds[outer - 1] != "own":  # <listcomp> of Python before 3.12 is part of its function
-            break
+    while outer and kinds[outer - 1] == "own" and _INNER.search(frames[outer].function):
         outer -= 1
-    package = _parts(frames[last].file)[0]
-    while kinds[last] == "passes" and outer and _parts(frames[outer - 1].file)[0] == package:
-        outer -= 1
-    loads = module_of(frames[outer]).startswith("torch/utils/data")
-    return outer - (kinds[last] == "passes" and outer > 0 and not loads)
+    if kinds[last] == "passes" and _parts(frames[last].file)[0] == "torch":
+        while outer and _parts(frames[outer - 1].file)[0] == "torch":
+            outer -= 1
+        if outer and not module_of(frames[outer]).startswith("torch/utils/data"):
+            outer -= 1
+    return outer
 
 
 def _mostly(group: Sequence[tuple[list[Frame], int, float]], us: float) -> str:

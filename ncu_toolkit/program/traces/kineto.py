@@ -54,6 +54,8 @@ _PLACE: Final = re.compile(r"(.+?)\((\d{1,9})\): (.*)")
 _IDLE_NS: Final = round(OTHER_WORK_US * 1e3)
 _TICK_NS: Final = 20_000
 _MOST_SAMPLES: Final = 50_000
+#: Most functions of a stack, those of C included: a forged file has ranges without end.
+_DEEPEST: Final = 200
 #: Longest text in which a line of code is looked for.
 _LONGEST: Final = 4000
 #: Most sizes that an operator's name is given.
@@ -130,9 +132,9 @@ class _Frames:
                 yield point, line
 
     def stacks(self, points: list[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """The functions of Python that run at each point of time, the outermost first."""
+        """The innermost functions of Python (_DEEPEST) at each point of time, the outermost first."""
         for point, around in self._around(points):
-            yield point, tuple(frame for _, _, frame in around if frame >= 0)
+            yield point, tuple(frame for _, _, frame in around[-_DEEPEST:] if frame >= 0)
 
     def _around(
         self, points: list[tuple[int, int]]
