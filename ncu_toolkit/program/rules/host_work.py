@@ -74,6 +74,7 @@ _ANEW: Final[dict[str, tuple[str, ...]]] = {
     "numba": ("Decorate kernels once, outside of the loop, and call them with arguments of one type.",),
 }  # fmt: skip
 _LOOK: Final = "A profiler of Python (py-spy record, cProfile) shows what: loading data, logging, saving, garbage collection, computing."
+_NAMES: Final = "`ncu-toolkit profile -- PROGRAM`, or torch.profiler with with_stack=True, names the functions."
 _IF_LOADER: Final = "If a DataLoader makes the batches: num_workers=..., pin_memory=True."
 _SHOWN: Final = 10
 _OTHER: Final = (
@@ -165,7 +166,8 @@ def _advice(
     made = sum(us for op, us in ends if op.path == "HtoD" and copied(op) == "bulk")
     if operator.startswith("aten::"):
         return (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
-    advice = (_LOOK, _OTHER)[not s.framework :]
+    look = _LOOK if s.trace.source.startswith("ncu-toolkit") else _NAMES
+    advice = (look, _OTHER)[not s.framework :]
     if not name and s.framework == "torch" and made >= MOST.value * us:
         s.useless -= {"loader-workers"} if loads else set()
         return (ALONE.format("..."), MORE.format("More")) if loads else (*advice, _IF_LOADER)
