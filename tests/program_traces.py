@@ -21,12 +21,12 @@ from ncu_toolkit.base.model.profile import Device, Launch
 from ncu_toolkit.program.model import (
     Call,
     CallKind,
-    Frame,
     Lack,
     Mark,
     MarkKind,
     Op,
     OpKind,
+    PythonFrame,
     Sample,
     Trace,
 )
@@ -59,7 +59,7 @@ class Machine:
         self.ops: list[list[Any]] = []
         self.calls: list[list[Any]] = []
         self.marks: list[list[Any]] = []
-        self.samples: list[tuple[float, float, tuple[Frame, ...], int]] = []
+        self.samples: list[tuple[float, float, tuple[PythonFrame, ...], int]] = []
         self.ends: dict[tuple[int, int], float] = {}
         self.queued: deque[float] = deque()
         self.loaded: set[str] = set()
@@ -186,7 +186,7 @@ class Machine:
         calls: list[tuple[Any, ...]] = []
         marks: list[Mark] = []
         devices: list[Device] = []
-        stacks: dict[tuple[Frame, ...], int] = {}
+        stacks: dict[tuple[PythonFrame, ...], int] = {}
         samples: list[Sample] = []
         for one in (self, *others):
             for start, end, stack, thread in one.samples:
@@ -263,11 +263,11 @@ class Machine:
         return end
 
 
-def frame_of(text: str) -> Frame:
+def frame_of(text: str) -> PythonFrame:
     """`train.py:3 main`."""
     place, _, function = text.partition(" ")
     file, _, line = place.partition(":")
-    return Frame(function, file, int(line))
+    return PythonFrame(function, file, int(line))
 
 
 def _ns(us: float) -> int:

@@ -82,7 +82,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     process: int = 0
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PythonFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A function of Python on a thread's stack."""
 
     function: str
@@ -124,7 +124,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     recorded every function, only those of time in which the GPUs idle are kept."""
     stacks: tuple[tuple[int, ...], ...] = ()
     """Places in `frames`, the outermost function first."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[PythonFrame, ...] = ()
     lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = ()
     """What went wrong while it was recorded or read, a sentence each."""

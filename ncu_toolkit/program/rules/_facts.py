@@ -177,7 +177,8 @@ class StepFacts:
         for at in self.idle("sync") if known else ():
             gap = self.gaps[at]
             inside = sum(max(0, min(x.end, gap.end) - max(x.start, gap.start)) for x in known)
-            if gap.us >= OTHER_WORK_US and inside >= (gap.end - gap.start) / 2:
+            length = gap.end - gap.start
+            if length >= OTHER_WORK_US * 1e3 and inside >= length / 2:
                 yield at
 
     def idle_us(self, places: Iterable[int]) -> float:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import OTHER_WORK_US, Call, Frame, Mark, Op, Sample
+from ncu_toolkit.program.model import OTHER_WORK_US, Call, Mark, Op, PythonFrame, Sample
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.traces.builder import own_code
 
@@ -68,28 +68,27 @@ _INSTALLED: Final = re.compile(r".*?(?:site-packages|dist-packages|lib[/\\]pytho
 @dataclass(frozen=True)
 class Away:
     """Time in which the GPU idles and the host does other work, from `start` to `end`, where it makes
-    the call `back`, on the thread of `launch`, which ends the idle time: `us` microseconds of the step.
-    `gaps` are the pieces of the account that it is in: without this work, the time that a
-    synchronisation held the host before would not matter either."""
+    the call `back`, on the thread of `launch`, which ends the idle time. `gaps` are the pieces of the account that it is in: without
+    this work, the time that a synchronisation held the host before would not matter either."""
 
     gaps: tuple[int, ...]
     start: int
     end: int
-    us: float
     launch: Call
     back: Call
+    part: float = 1.0
+    """How much of it a mean step has (`IdleGap.part`)."""
 
     @property
-    def weight(self) -> float:
-        """Microseconds of the step for a nanosecond of this time."""
-        return self.us / (self.end - self.start) if self.end > self.start else 0.0
+    def us(self) -> float:
+        return self.part * (self.end - self.start) / 1e3
 
 
 @dataclass(frozen=True)
 class HostTime:
     """A function that the host ran, with all that it called, for `us` microseconds."""
 
-    frame: Frame
+    frame: PythonFrame
     us: float
     mostly: str = ""
     """The function of another package in it that takes at least half of that."""
@@ -164,11 +163,10 @@ def away(s: StepFacts) -> Iterator[Away]:
         pieces = tuple(i for i in range(first, at + 1) if gaps[i].cause in ("host late", "sync"))
         held = {calls[gaps[i].call] for i in range(first, at + starved) if gaps[i].call >= 0}
         free = gaps[first].start
-        length = sum(gaps[i].end - gaps[i].start for i in range(first, at + 1))
-        weight = sum(gaps[i].us for i in range(first, at + 1)) / (length or 1)
+        part = gap.us / ((gap.end - gap.start) / 1e3 or 1.0)
         for call in (*sorted(held, key=lambda call: call.start), launch):
             if call.start - free >= OTHER_WORK.value * 1e3:
-                yield Away(pieces, free, call.start, (call.start - free) * weight, launch, call)
+                yield Away(pieces, free, call.start, launch, call, part)
             free = max(free, call.end)
 
 
@@ -195,7 +193,7 @@ def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
     or, where that is none of Python's (autograd's), on the thread of its process that ran most."""
     found: dict[int, float] = defaultdict(float)
     for each in late if s.samples else ():
-        time = ((each.start, each.end, each.weight),)
+        time = ((each.start, each.end, each.part / 1e3),)
         own = stacks_in(s.samples.get((each.launch.process, each.launch.thread), ()), time)
         if sum(own.values()) < MOST.value * each.us:
             others = (x for (process, _), x in s.samples.items() if process == each.launch.process)
@@ -210,7 +208,7 @@ def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
 def functions_of(s: StepFacts, stacks: Mapping[int, float]) -> list[HostTime]:
     """What stacks are named for, those with most time first; `_place_of_name` says how a function is
     chosen."""
-    groups: dict[tuple[str, str], list[tuple[list[Frame], int, float]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[tuple[list[PythonFrame], int, float]]] = defaultdict(list)
     for stack, us in stacks.items():
         frames = [s.trace.frames[at] for at in s.trace.stacks[stack]]
         if frames:
@@ -220,7 +218,7 @@ def functions_of(s: StepFacts, stacks: Mapping[int, float]) -> list[HostTime]:
     for group in groups.values():
         us = sum(each for _, _, each in group)
         lines: dict[str, float] = defaultdict(float)
-        shown: dict[Frame, float] = defaultdict(float)
+        shown: dict[PythonFrame, float] = defaultdict(float)
         for frames, at, time in group:
             shown[frames[at]] += time
             own = (frame for frame in reversed(frames[:at]) if own_code(frame.file))
@@ -230,7 +228,7 @@ def functions_of(s: StepFacts, stacks: Mapping[int, float]) -> list[HostTime]:
     return sorted(found, key=lambda each: -each.us)
 
 
-def _place_of_name(frames: Sequence[Frame]) -> int:
+def _place_of_name(frames: Sequence[PythonFrame]) -> int:
     """The place of the function that a stack is named for: what a person would change or call less.
 
     That is the library's function which the innermost code of the user's calls, or code that only
@@ -258,11 +256,11 @@ def _place_of_name(frames: Sequence[Frame]) -> int:
     return outer
 
 
-def _mostly(group: Sequence[tuple[list[Frame], int, float]], us: float) -> str:
+def _mostly(group: Sequence[tuple[list[PythonFrame], int, float]], us: float) -> str:
     """The innermost function that a library calls of another one and that has at least half of the
     time; empty where there is none."""
-    time: dict[Frame, float] = defaultdict(float)
-    depth: dict[Frame, int] = {}
+    time: dict[PythonFrame, float] = defaultdict(float)
+    depth: dict[PythonFrame, int] = {}
     for frames, at, each in group:
         package = _parts(frames[at].file)[0]
         for i in range(at + 1, len(frames)):
@@ -278,7 +276,7 @@ def _mostly(group: Sequence[tuple[list[Frame], int, float]], us: float) -> str:
 
 
 @lru_cache(maxsize=1 << 14)
-def _kind(frame: Frame) -> Literal["own", "passes", "library", "standard", "glue"]:
+def _kind(frame: PythonFrame) -> Literal["own", "passes", "library", "standard", "glue"]:
     parts = _parts(frame.file)
     standard = parts[0] in sys.stdlib_module_names
     if own_code(frame.file):
@@ -295,12 +293,12 @@ def _parts(file: str) -> tuple[str, ...]:
     return tuple(re.split(r"[/\\]", _INSTALLED.sub("", file).removesuffix(".py")))
 
 
-def module_of(frame: Frame) -> str:
+def module_of(frame: PythonFrame) -> str:
     """`torch/optim/adam`."""
     return "/".join(_parts(frame.file))
 
 
-def function_of(frame: Frame) -> str:
+def function_of(frame: PythonFrame) -> str:
     """`torch.nn.utils.clip_grad_norm_`, `augment` of the user's own: its module is in `place_of`."""
     if own_code(frame.file):
         return frame.function.replace("<module>", "the program")
@@ -311,7 +309,7 @@ def function_of(frame: Frame) -> str:
     return f"{'.'.join(names)}.{frame.function}".replace("<module>", "import")
 
 
-def place_of(frame: Frame) -> str:
+def place_of(frame: PythonFrame) -> str:
     """`train.py:33`."""
     name = re.split(r"[/\\]", frame.file)[-1]
     return f"{name}:{frame.line}" if frame.line else name
@@ -340,7 +338,7 @@ def ranges_during(s: StepFacts, late: Iterable[Away]) -> dict[str, tuple[float, 
         for mark in around:
             length = min(mark.end, each.end) - max(mark.start, each.start)
             before_ns, before_us = inside.get(mark, (0, 0.0))
-            inside[mark] = before_ns + length, before_us + length * each.weight
+            inside[mark] = before_ns + length, before_us + length * each.part / 1e3
             if each.start < mark.end <= each.end:
                 ends.add(mark)
     found: dict[str, tuple[float, float]] = {}

@@ -11,7 +11,7 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import Frame
+from ncu_toolkit.program.model import PythonFrame
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.rules._host import MOST, functions_of, listed, module_of, stacks_in
 from ncu_toolkit.program.rules._words import dear
@@ -56,7 +56,7 @@ class Loader:
         """Whether the program makes its batches itself, without workers."""
         self.by_workers = not self.alone and (bool(self.own) or "MultiProcess" in name)
 
-    def _frames(self, stack: int) -> list[Frame]:
+    def _frames(self, stack: int) -> list[PythonFrame]:
         return [self.s.trace.frames[at] for at in self.s.trace.stacks[stack]]
 
     def _in(self, stack: int, module: str) -> bool:

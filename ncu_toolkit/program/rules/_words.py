@@ -11,7 +11,7 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import Frame, ProgramDiagnosis
+from ncu_toolkit.program.model import ProgramDiagnosis, PythonFrame
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.rules._host import (
     MOST,
@@ -54,7 +54,7 @@ def libraries() -> tuple[Words, ...]:
     return msgspec.convert(tables["words"], tuple[Words, ...])
 
 
-def _called(words: Words, frames: Iterable[Frame]) -> bool:
+def _called(words: Words, frames: Iterable[PythonFrame]) -> bool:
     modules = [f"{module_of(frame)}: {frame.function}" for frame in frames]
     there = any(re.match(words.module, module) for module in modules)
     return there and any(words.needs in module for module in modules)

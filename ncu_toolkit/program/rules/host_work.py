@@ -74,7 +74,9 @@ _ANEW: Final[dict[str, tuple[str, ...]]] = {
     "numba": ("Decorate kernels once, outside of the loop, and call them with arguments of one type.",),
 }  # fmt: skip
 _LOOK: Final = "A profiler of Python (py-spy record, cProfile) shows what: loading data, logging, saving, garbage collection, computing."
-_NAMES: Final = "`ncu-toolkit profile -- PROGRAM`, or torch.profiler with with_stack=True, names the functions."
+_NAMES: Final = (
+    "`ncu-toolkit profile -- PROGRAM`, or torch.profiler with with_stack=True, names the functions."
+)
 _IF_LOADER: Final = "If a DataLoader makes the batches: num_workers=..., pin_memory=True."
 _SHOWN: Final = 10
 _OTHER: Final = (
@@ -96,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("No step was found: the program's start is in the run too.", "step")
     gaps = sorted({at for each in late for at in each.gaps})
     us = min(sum(each.us for each in late), s.idle_us(gaps))
-    longest = max((each.us for each in late), default=0.0)
+    longest = max((each.end - each.start for each in late), default=0) / 1e3
     evidence = (
         s.part("idle_long", "Idle in long pieces", us,
                f"Part of the {s.word} in which the GPU waited for a launch that came late by hundreds of microseconds."),
@@ -105,11 +107,14 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(us):
         return s.ruled_out("The host is never away for long.", *evidence)
     doing = _Doing(s, late, us, ranges, loads)
+    typical, several = s.step.window, units.counted(len(late), "long piece")
+    if any(not typical.start <= each.start < typical.end for each in late):
+        several += f" of {len(s.step.windows)} steps"
     pieces = (
         f"{units.counted(len(late), 'piece')} of idle time add up to {units.duration(us)}, the longest {units.duration(longest)}.",
     )
     found = s.finding(
-        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'long piece')}, {doing.words}",
+        f"The GPU is idle for {s.of_step(us)} in {several}, {doing.words}",
         "high" if doing.sure else "medium",
         us,
         gaps=gaps,

@@ -20,6 +20,7 @@ from ncu_toolkit.program.model import (
     MarkKind,
     Op,
     OpKind,
+    PythonFrame,
     Sample,
     Trace,
 )
@@ -61,6 +62,9 @@ _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
 )
 #: Parts of the path of Python code that is not the user's own.
 _INSTALLED: Final = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<")
+#: Where a package's path begins, and one of the standard library.
+_PACKAGED: Final = re.compile(r"[/\\](?P<rest>(site|dist)-packages[/\\].*)")
+_STANDARD: Final = re.compile(r"[/\\]lib(64)?[/\\]python3(\.\d+t?)?[/\\](?P<rest>.*)")
 #: IPython's file name of a notebook's cell, and the folder in which ipykernel writes cells.
 _CELL: Final = "<ipython-input-"
 _CELLS: Final = "ipykernel_"
@@ -125,12 +129,6 @@ def own_code(file: str) -> bool:
     if not top:  # an absolute path
         return True
     return top not in _PACKAGES and (top in _USUAL or top not in sys.stdlib_module_names)
-
-
-def shown_file(file: str) -> str:
-    """A file of Python's without the folders before `site-packages`, which are a machine's."""
-    installed = max(file.rfind("site-packages"), file.rfind("dist-packages"))
-    return file[installed:] if installed > 0 else file
 
 
 def sound_time(start: Any, end: Any) -> bool:
@@ -214,10 +212,8 @@ class TraceBuilder:
         self._called: dict[Any, int | list[int]] = {}
         self._ops: list[GpuWork] = []
         self._marks: list[tuple[int, int, MarkKind, int, int, int]] = []
-        self.frames = _Places()
-        """Functions of Python (`Frame`), in the order of their places."""
-        self._stacks = _Places()
         self._samples: list[tuple[int, int, int, int, int]] = []
+        self._stacks, self._frames = _Places(), _Places()
 
     def shape(self, shape: LaunchShape) -> int:
         """The place of a kernel with a launch's shape."""
@@ -261,12 +257,22 @@ class TraceBuilder:
         elif name:
             self._marks.append((start, end, kind, self.names[name[:_LONGEST]], *thread))
 
-    def sample(
-        self, start: int, end: int, stack: tuple[int, ...], thread: tuple[int, int] = (0, 0)
-    ) -> None:
-        """What a thread ran, by places in `frames`, the outermost function first."""
+    def frame(self, function: str, file: str, line: int) -> int:
+        """The place of a function of Python."""
+        return self._frames[function[:_FUNCTION], file, line]
+
+    def stack(self, frames: Iterable[tuple[str, str, int]]) -> int:
+        """The place of a stack of Python: function, file and line of each frame, the outermost first."""
+        return self.stack_of(tuple(self.frame(*frame) for frame in frames))
+
+    def stack_of(self, frames: tuple[int, ...]) -> int:
+        """The same by the places of its functions."""
+        return self._stacks[frames]
+
+    def sample(self, start: int, end: int, stack: int, thread: tuple[int, int] = (0, 0)) -> None:
+        """A thread of a process was on a stack from start to end."""
         if sound_time(start, end):
-            self._samples.append((start, end, self._stacks[stack], *thread))
+            self._samples.append((start, end, stack, *thread))
 
     def idle(self, least: int) -> list[Interval]:
         """Times of `least` nanoseconds or more in which no GPU works, in order; the first begins long
@@ -294,14 +300,20 @@ class TraceBuilder:
 
     def trace(self, source: str) -> Trace:
         """The trace; its first event starts at 0."""
-        timed: tuple[Sequence[Any], ...] = self._ops, self.calls, self._marks, self._samples
-        zero = min((each[0] for part in timed for each in part), default=0)
+        zero = min(
+            (each[0] for part in (self._ops, self.calls, self._marks) for each in part), default=0
+        )
         order = sorted(range(len(self.calls)), key=lambda at: self.calls[at][:2])
         place = [0] * len(order)
         for new, old in enumerate(order):
             place[old] = new
-        lines, labels = _Places(), _labels(self._lines.values())
-        line_of = {call: lines[labels[at]] for call, at in self._lines.items() if call < len(order)}
+        files = {file for _, file, _ in self._frames}
+        lines, labels = _Places(), _labels({*files, *(file for file, _ in self._lines.values())})
+        line_of = {
+            call: lines[f"{labels[file]}:{line}"]
+            for call, (file, line) in self._lines.items()
+            if call < len(order)
+        }
         devices, launching = _Places(), set[int]()
         ops = []
         callers = [self._caller(work) for work in self._ops]
@@ -325,7 +337,6 @@ class TraceBuilder:
             Mark(start - zero, end - zero, kind, *rest)
             for start, end, kind, *rest in sorted(self._marks, key=lambda each: (each[0], -each[1]))
         )
-        samples = (Sample(start - zero, end - zero, *rest) for start, end, *rest in self._samples)
         self._compare_clocks(ops, calls)
         self._note_left_out()
         return Trace(
@@ -341,9 +352,15 @@ class TraceBuilder:
             marks=marks,
             names=tuple(self.names),
             lines=tuple(lines),
-            samples=tuple(sorted(samples, key=lambda each: (each.start, each.end))),
+            samples=tuple(
+                Sample(max(0, start - zero), end - zero, *rest)
+                for start, end, *rest in sorted(self._samples)
+                if end > zero
+            ),
             stacks=tuple(self._stacks),
-            frames=tuple(self.frames),
+            frames=tuple(
+                PythonFrame(name, labels[file], line) for name, file, line in self._frames
+            ),
             lacks=tuple(self._lacks(ops)),
             notes=tuple(self.notes),
         )
@@ -416,16 +433,20 @@ def _launch(shape: LaunchShape) -> Launch:
     return Launch(name, function, grid, block, registers, static, dynamic, workload=workload)
 
 
-def _labels(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
-    """`train.py:33` for each file and line; with its folder where two files have one name."""
-    known = set(places)
-    parts = {file: _parts(file) for file, _ in known}
+def _labels(files: Iterable[str]) -> dict[str, str]:
+    """What each file is called: `train.py`, with its folder where two of the user's have one name.
+    Installed files and the standard library's are named from there, and no folder of the machine is."""
+    shown, parts = dict[str, str](), dict[str, list[str]]()
+    for file in set(files):
+        installed = _PACKAGED.search(file) or _STANDARD.search(file)
+        if installed or (file.startswith("<") and not file.startswith(_CELL)):
+            shown[file] = file[installed.start("rest") :] if installed else file
+        else:
+            parts[file] = _parts(file)
     several = Counter(each[-1] for each in parts.values())
-    shown = {
-        file: "/".join(each[-2:] if several[each[-1]] > 1 else each[-1:])
-        for file, each in parts.items()
-    }
-    return {(file, line): f"{shown[file]}:{line}" for file, line in known}
+    for file, each in parts.items():
+        shown[file] = "/".join(each[-2:] if several[each[-1]] > 1 else each[-1:])
+    return shown
 
 
 def _parts(file: str) -> list[str]:

@@ -22,7 +22,7 @@ import msgspec
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.model.profile import Device, Extents
-from ncu_toolkit.program.model import OTHER_WORK_US, Frame, Trace
+from ncu_toolkit.program.model import OTHER_WORK_US, Trace
 from ncu_toolkit.program.traces.builder import (
     MODULE,
     STEP,
@@ -32,7 +32,6 @@ from ncu_toolkit.program.traces.builder import (
     TraceBuilder,
     figure,
     own_code,
-    shown_file,
     whole,
 )
 
@@ -116,7 +115,7 @@ Thread = tuple[int, int]
 
 class _Frames:
     """Ranges of one thread: start, end, a user's line, or None for the line of what they are in,
-    and the place of Python's function in `TraceBuilder.frames`, or -1."""
+    and the place of Python's function (`TraceBuilder.frame`), or -1."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int, Place | None, int]] = []
@@ -344,7 +343,7 @@ class _Events:
             place, line, frame = None, None, -1
             if found:
                 place = found[1], int(found[2])
-                frame = self._to.frames[Frame(found[3], shown_file(found[1]), place[1])]
+                frame = self._to.frame(found[3], *place)
                 line = place if own_code(found[1]) else None
             self._places[text] = line, frame
         return self._places[text]
@@ -394,7 +393,7 @@ class _Events:
 
     def _sample(self, start: int, end: int, stack: tuple[int, ...], where: Thread) -> None:
         if stack:
-            self._to.sample(start, end, stack, where[::-1])
+            self._to.sample(start, end, self._to.stack_of(stack), where[::-1])
 
     def _join_python(self) -> None:
         """PyTorch 2.0 to 2.3 records Python's calls as of thread 0: they are the main thread's."""
