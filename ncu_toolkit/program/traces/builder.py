@@ -439,7 +439,7 @@ def _labels(files: Iterable[str]) -> dict[str, str]:
     shown, parts = dict[str, str](), dict[str, list[str]]()
     for file in set(files):
         installed = _PACKAGED.search(file) or _STANDARD.search(file)
-        if installed or (file.startswith("<") and not file.startswith(_CELL)):
+        if installed or not own_code(file):
             shown[file] = file[installed.start("rest") :] if installed else file
         else:
             parts[file] = _parts(file)
