@@ -18,7 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from ncu_toolkit.base.model.profile import Device, Launch
-from ncu_toolkit.program.model import Call, CallKind, Lack, Mark, MarkKind, Op, OpKind, Trace
+from ncu_toolkit.program.model import (
+    Call,
+    CallKind,
+    Lack,
+    Mark,
+    MarkKind,
+    Op,
+    OpKind,
+    PythonFrame,
+    Sample,
+    Trace,
+)
 
 H200: Final = Device(
     name="NVIDIA H200", cc=(9, 0), sm_count=132, l2_bytes=50 << 20, memory_bytes=141 << 30,
@@ -48,13 +59,17 @@ class Machine:
         self.ops: list[list[Any]] = []
         self.calls: list[list[Any]] = []
         self.marks: list[list[Any]] = []
+        self.samples: list[tuple[float, float, tuple[PythonFrame, ...], int]] = []
         self.ends: dict[tuple[int, int], float] = {}
         self.queued: deque[float] = deque()
         self.loaded: set[str] = set()
 
-    def host(self, us: float) -> None:
-        """Work of the host alone."""
-        self.now += us * self._noise(0.02)
+    def host(self, us: float, *stack: str) -> None:
+        """Work of the host alone, in Python's functions `train.py:3 main`, the outermost first."""
+        start = self.now
+        self.now += us if stack else us * self._noise(0.02)
+        if stack:
+            self.samples.append((start, self.now, tuple(map(frame_of, stack)), self.thread))
 
     def launch(
         self,
@@ -171,7 +186,12 @@ class Machine:
         calls: list[tuple[Any, ...]] = []
         marks: list[Mark] = []
         devices: list[Device] = []
+        stacks: dict[tuple[PythonFrame, ...], int] = {}
+        samples: list[Sample] = []
         for one in (self, *others):
+            for start, end, stack, thread in one.samples:
+                at = stacks.setdefault(stack, len(stacks))
+                samples.append(Sample(_ns(start), _ns(end), at, thread, one.process))
             name = [names.setdefault(each, len(names)) for each in one.names]
             line = [lines.setdefault(each, len(lines)) for each in one.lines]
             shape = [shapes.setdefault(each, len(shapes)) for each in one.shapes]
@@ -190,6 +210,7 @@ class Machine:
                 marks.append(Mark(_ns(start), _ns(end), mark, name[at], thread, one.process))
         order = sorted(range(len(calls)), key=lambda i: calls[i][0])
         place_of = {old: new for new, old in enumerate(order)}
+        frames = [*dict.fromkeys(frame for stack in stacks for frame in stack)]
         return Trace(
             source="simulator",
             program=self.program,
@@ -202,6 +223,9 @@ class Machine:
             marks=tuple(sorted(marks, key=lambda mark: (mark.start, -mark.end))),
             names=tuple(names),
             lines=tuple(lines),
+            samples=tuple(sorted(samples, key=lambda each: (each.start, each.end))),
+            stacks=tuple(tuple(map(frames.index, stack)) for stack in stacks),
+            frames=tuple(frames),
             lacks=lacks,
         )
 
@@ -237,6 +261,13 @@ class Machine:
         at = self.shapes.setdefault(shape, len(self.shapes)) if shape else -1
         self.ops.append([start, end, kind, at, call, device, stream, size, path, pinned, node])
         return end
+
+
+def frame_of(text: str) -> PythonFrame:
+    """`train.py:3 main`."""
+    place, _, function = text.partition(" ")
+    file, _, line = place.partition(":")
+    return PythonFrame(function, file, int(line))
 
 
 def _ns(us: float) -> int:

@@ -126,7 +126,7 @@ def test_the_host_loads_data(copied: bool) -> None:
     assert finding.ceiling_us == pytest.approx(3000.0, rel=0.1)
     (finding,) = diagnosed(loading("", copied)).findings
     assert finding.confidence == "medium"
-    assert "py-spy" in finding.advice[0]
+    assert "names the functions" in finding.advice[0]
     assert ("DataLoader" in finding.advice[-1]) == copied, "a batch that is copied was prepared"
     assert not finding.switch, "no DataLoader is seen"
     (finding,) = diagnosed(loading("aten::randn [1000, 1000]", copied)).findings

@@ -327,3 +327,38 @@ def test_work_of_a_graph_has_its_node_and_the_call(tmp_path: Path) -> None:
     found = read(tmp_path, events)
     assert found.ops[0].node == 17
     assert found.calls[0].kind == "graph"
+
+
+def test_python_is_sampled_where_no_gpu_works(tmp_path: Path) -> None:
+    """Not in the 100 us between the first two kernels, nor on a thread that never calls CUDA. What C
+    wrote counts for who called it."""
+    other = {"tid": 7}
+    events = [
+        *launch(1, 1000.0, dur=50.0),
+        *launch(2, 1150.0, dur=50.0),
+        *launch(3, 6000.0, dur=50.0),
+        event("python_function", "train.py(3): <module>", 900.0, 6000.0),
+        event("python_function", "/env/lib/site-packages/lib/load.py(9): read", 1300.0, 3000.0),
+        event("python_function", "<built-in function open>", 1300.0, 2900.0),
+        event("python_function", "nn.Module: Net_0", 5500.0, 400.0),
+        event("python_function", "threading.py(1): wait", 900.0, 6000.0, **other),
+    ]  # fmt: skip
+    found = read(tmp_path, events)
+    shown = [
+        (round(each.us), [found.frames[at].file for at in found.stacks[each.stack]])
+        for each in found.samples
+    ]
+    head = ["train.py"]
+    assert [stack for _, stack in shown] == [
+        head, head, [*head, "site-packages/lib/load.py"], head, head,
+    ]  # fmt: skip
+    assert sum(us for us, stack in shown if len(stack) == 2) == pytest.approx(3000, abs=40)
+    assert found.frames[found.stacks[found.samples[0].stack][0]].line == 3
+    assert {each.thread for each in found.samples} == {100}
+
+
+def test_ranges_that_overlap_without_end_make_no_deep_stacks(tmp_path: Path) -> None:
+    names = (f"a.py({at}): f" for at in range(1, 2000))
+    python = [event("python_function", name, at * 2.0, 9e3) for at, name in enumerate(names)]
+    found = read(tmp_path, [*launch(1, 1.0), *launch(2, 8000.0), *python])
+    assert max(map(len, found.stacks)) == 200

@@ -9,6 +9,7 @@ import pytest
 
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, read_trace, write_trace
 from ncu_toolkit.program.traces.step import find_step
@@ -46,6 +47,20 @@ FIRST = {
     "torch-1.9-v100-resnet50.json.gz": "fp32-matmul",  # convolutions of FP32, which have FP16 units
     "nsys-2022.2-gp100-openacc.sqlite": "host-sync",  # two waits and more for each kernel
     "nsys-2026.1-rtx4060ti-async.sqlite": "host-copy",  # copies take 95 % of the run
+}
+
+#: What the host does for most of the time in which the GPU waits, as one sees it in the file.
+DOES = {
+    "python-frames-in-the-gap.json.gz": ("transformers.models.owlv2.resize (image_processing_owlv2.py:301) 87 %", "scipy.ndimage.zoom"),
+    "nvtx-in-the-gap.sqlite": ("KernelExecutor::compileFusion (393 ms)",),
+}  # fmt: skip
+
+#: The mean step in milliseconds, its launches, and the first cause, as an expert reads them.
+STEPS = {
+    "resnet-starved-loader.json.gz": (321, 321, "host-work"),
+    "one-marked-step-host-57-percent.json.gz": (382.5, 446, "host-work"),
+    "work-of-the-step-before.json.gz": (34.9, 1029, "spelled-out"),
+    "python-frames-in-the-gap.json.gz": (1211, 4330, "host-work"),
 }
 
 
@@ -91,3 +106,23 @@ def test_their_step_is_accounted_for_and_no_more_than_it_is_promised(name: str) 
     assert found.together_us <= step.wall_us * (1 + 1e-9)
     if name in FIRST:
         assert found.findings[0].rule == FIRST[name]
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", DOES)
+def test_what_the_host_does_has_a_name(name: str) -> None:
+    step = find_step(read_trace(real(name)))
+    found = with_host(diagnose_program(step, account_of(step)))
+    said = " ".join((*found.notes, *(each.summary for each in found.findings)))
+    assert all(words in said for words in DOES[name]), said
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", STEPS)
+def test_the_step_that_people_mean(name: str) -> None:
+    ms, launches, first = STEPS[name]
+    step = find_step(read_trace(real(name)))
+    # of the loader's steps the expert counted the first one, too
+    assert step.wall_us == pytest.approx(1e3 * ms, rel=0.06)
+    assert step.launches == launches
+    assert diagnose_program(step, account_of(step)).findings[0].rule == first

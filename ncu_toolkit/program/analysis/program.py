@@ -35,6 +35,7 @@ from ncu_toolkit.program.diagnosis import diagnose_program, for_caller, with_tri
 from ncu_toolkit.program.explain.program import Known, program_answer
 from ncu_toolkit.program.explain.trial import told
 from ncu_toolkit.program.model import ProgramDiagnosis, Trace
+from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, is_trace_inside, read_trace
 from ncu_toolkit.program.traces.step import find_step
@@ -148,7 +149,7 @@ def judged(
     """
     known = join(trace, reports, joined)
     step = find_step(trace, f"'{path}'")
-    found = diagnose_program(step, account_of(step), known)
+    found = with_host(diagnose_program(step, account_of(step), known))
     return TraceResult(path, found, known)
 
 

@@ -3,7 +3,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final, Literal
@@ -12,7 +12,18 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import kernel
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import Account, Call, GapCause, Lack, Mark, Op, Step, StepFinding
+from ncu_toolkit.program.model import (
+    OTHER_WORK_US,
+    Account,
+    Call,
+    GapCause,
+    Lack,
+    Mark,
+    Op,
+    Sample,
+    Step,
+    StepFinding,
+)
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
 
@@ -33,6 +44,13 @@ _COMPILED: Final = re.compile(
 )
 
 
+#: Where PyTorch's DataLoader waits for its workers: functions, and the range around it.
+_LOADER_WAITS: Final = re.compile(r"(^|\.)(_get_data|_try_get_data)$")
+_LOADER_RANGE: Final = re.compile(r"MultiProcessingDataLoaderIter\.__next__")
+#: Kinds of calls that the host takes for itself.
+_ALONE: Final = ("load", "graph", "other")
+
+
 class StepFacts:
     """The typical step of a program, and the account of its time."""
 
@@ -46,8 +64,9 @@ class StepFacts:
         self.gaps = account.gaps
         self.wall_us = account.wall_us
         self.word = step.word
-        #: Gaps that another finding has: of launches that it would merge, of copies that it counts.
-        self.claimed: frozenset[int] = frozenset()
+        #: Gaps that another finding has: of launches that it would merge, of copies that it counts, of
+        #: a loader that would be as late if the host had not waited for the GPU before.
+        self.claimed: frozenset[int] = frozenset(self._starved())
         #: Ids of switches that rules saw to be of no use in this program.
         self.useless: set[str] = set()
 
@@ -145,6 +164,23 @@ class StepFacts:
     def idle(self, *causes: GapCause) -> list[int]:
         return [at for at, gap in enumerate(self.gaps) if gap.cause in causes]
 
+    def _starved(self) -> Iterator[int]:
+        """Long gaps after a synchronisation in most of which the host waits for workers of PyTorch's
+        DataLoader."""
+        frames = self.trace.frames
+        waits = {i for i, each in enumerate(frames) if _LOADER_WAITS.search(each.function)}
+        waits &= {i for i, each in enumerate(frames) if each.file.endswith("dataloader.py")}
+        stacks = {i for i, each in enumerate(self.trace.stacks) if not waits.isdisjoint(each)}
+        names = {i for i, name in enumerate(self.trace.names) if _LOADER_RANGE.search(name)}
+        known: list[Mark | Sample] = [x for x in self.trace.samples if x.stack in stacks]
+        known = known or [mark for mark in self.trace.marks if mark.name in names]
+        for at in self.idle("sync") if known else ():
+            gap = self.gaps[at]
+            inside = sum(max(0, min(x.end, gap.end) - max(x.start, gap.start)) for x in known)
+            length = gap.end - gap.start
+            if length >= OTHER_WORK_US * 1e3 and inside >= length / 2:
+                yield at
+
     def idle_us(self, places: Iterable[int]) -> float:
         return sum(self.gaps[at].us for at in places)
 
@@ -203,12 +239,27 @@ class StepFacts:
         return found
 
     @cached_property
-    def marks_by_end(self) -> dict[tuple[int, int], list[Mark]]:
-        """Operators and ranges of each thread, by their end."""
-        found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
-        for mark in sorted(self.trace.marks, key=lambda mark: mark.end):
-            if mark.kind != "step" and 0 <= mark.name < len(self.trace.names):
-                found[mark.process, mark.thread].append(mark)
+    def ranges(self) -> dict[tuple[int, int], list[Mark | Call]]:
+        """Of each thread of a process, by start: operators, ranges, and long calls of CUDA that wait
+        for no work of the GPU (loading code, making a graph)."""
+        found: dict[tuple[int, int], list[Mark | Call]] = defaultdict(list)
+        marks = (mark for mark in self.trace.marks if mark.kind != "step")
+        long = (call for call in self.trace.calls if call.kind in _ALONE)
+        calls = (call for call in long if call.end - call.start >= OTHER_WORK_US * 1e3)
+        ranges: tuple[Mark | Call, ...] = (*marks, *calls)
+        for each in ranges:
+            if 0 <= each.name < len(self.trace.names):
+                found[each.process, each.thread].append(each)
+        for own in found.values():
+            own.sort(key=lambda each: (each.start, -each.end))
+        return found
+
+    @cached_property
+    def samples(self) -> dict[tuple[int, int], list[Sample]]:
+        """Python's stacks of each thread of a process, by their start."""
+        found: dict[tuple[int, int], list[Sample]] = defaultdict(list)
+        for sample in self.trace.samples:
+            found[sample.process, sample.thread].append(sample)
         return found
 
     def where(self, places: Iterable[int]) -> tuple[str, ...]:

@@ -1,13 +1,20 @@
 """Idle time of the GPU by what the host does in it."""
 
-from collections.abc import Iterator
+import re
+import sys
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 from typing import Final, Literal
 
+from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import OTHER_WORK_US, Call, Op
+from ncu_toolkit.program.model import OTHER_WORK_US, Call, Mark, Op, PythonFrame, Sample
 from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.traces.builder import own_code
 
 #: Bytes a second.
 STAGED: Final = Threshold(
@@ -26,6 +33,36 @@ FEW: Final = Threshold(
 )
 #: Microseconds.
 BRIEF: Final = Threshold(2.5, "what a copy of so few bytes takes, where its size is not recorded")
+MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
+#: Of a range's name: microseconds of a time, and how long the range itself lasts.
+Ranges = Mapping[str, tuple[float, float]]
+#: Functions that a sentence names, and the least part (0-1) of the time that one has.
+_NAMED: Final = 3
+_LEAST: Final = 0.05
+#: Characters of a range's name.
+_LONGEST: Final = 80
+#: Python code that runs what others gave it, as `module: function`: loaders, containers of modules and
+#: of transforms, training loops. A person changes what they run.
+_PASSES: Final = re.compile(
+    r"torch/utils/data/(dataloader|dataset|_utils/(fetch|worker|pin_memory)): |torch/nn/modules/(module|container): "
+    r"|torch/(_dynamo|_compile|overrides|utils/(_contextlib|_device|_python_dispatch|hooks)|autograd/(grad_mode|function|graph))\b"
+    r"|torch/optim/(optimizer|lr_scheduler): |torchvision/datasets/\w+: .*__getitem__$"
+    r"|torchvision/transforms/(v2/_container: |transforms: (Compose\.|RandomApply\.)?__call__$)|tqdm/\w+: .*__iter__$"
+    r"|(lightning|pytorch_lightning|lightning_fabric)/(.*/)?(loops|trainer|strategies|plugins|utilities|wrappers)\b"
+    r"|transformers/(trainer: |pipelines/|\w*processing_utils|models/.*processing_\w+: .*(__call__|preprocess)$|utils/generic: )"
+    r"|accelerate/"
+)
+#: What wraps a function of a library, by its name.
+_WRAPS: Final = re.compile(
+    r"(.*\.)?(wrapper|wrapped|inner|decorator|decorate_context|_fn|__torch_function__|<\w+>)$"
+)
+#: What is part of the function that it stands in (before Python 3.12 a function of its own).
+_INNER: Final = re.compile(r"<(\w*comp|genexpr|lambda)>$")
+#: Modules of the standard library that run what they are given.
+_GLUE: Final = frozenset(
+    ("contextlib", "functools", "threading", "multiprocessing", "concurrent", "runpy", "importlib", "queue", "selectors", "asyncio", "abc")
+)  # fmt: skip
+_INSTALLED: Final = re.compile(r".*?(?:site-packages|dist-packages|lib[/\\]python3[^/\\]*)[/\\]")
 
 
 @dataclass(frozen=True)
@@ -45,6 +82,24 @@ class Away:
     @property
     def us(self) -> float:
         return self.part * (self.end - self.start) / 1e3
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """A function that the host ran, with all that it called, for `us` microseconds."""
+
+    frame: PythonFrame
+    us: float
+    mostly: str = ""
+    """The function of another package in it that takes at least half of that."""
+    line: str = ""
+    """The user's line that called it."""
+
+    def words(self, whole_us: float) -> str:
+        """`scipy.ndimage.zoom (_interpolation.py:739) 86 %`."""
+        name = f"{function_of(self.frame)} ({place_of(self.frame)})"
+        mostly = f" (mostly {self.mostly})" * bool(self.mostly)
+        return f"{name} {units.percent(self.us / whole_us, 2)}{mostly}"
 
 
 def launched_late(s: StepFacts, most: Threshold) -> list[int]:
@@ -95,13 +150,231 @@ def away(s: StepFacts) -> Iterator[Away]:
             and after.before == gap.before
             and after.call != gap.call
         )
-        if goes_on or gap.cause != "host late" or not 0 <= gap.call < len(calls):
+        starved = gap.cause == "sync" and at in s.claimed
+        if goes_on or not (gap.cause == "host late" or starved) or not 0 <= gap.call < len(calls):
             continue
         launch = calls[gap.call]
+        if starved:  # by the first work that the waiting thread queues then
+            then = (
+                c
+                for c in calls[gap.call + 1 :]
+                if (c.process, c.thread) == (launch.process, launch.thread)
+            )
+            launch = next((c for c in then if c.kind in ("launch", "copy", "set", "graph")), launch)
         pieces = tuple(i for i in range(first, at + 1) if gaps[i].cause in ("host late", "sync"))
-        held = {calls[gaps[i].call] for i in range(first, at) if gaps[i].call >= 0}
+        held = {calls[gaps[i].call] for i in range(first, at + starved) if gaps[i].call >= 0}
         free = gaps[first].start
         for call in (*sorted(held, key=lambda call: call.start), launch):
             if call.start - free >= OTHER_WORK.value * 1e3:
                 yield Away(pieces, free, call.start, launch, call, gap.part)
             free = max(free, call.end)
+
+
+# What the host runs meanwhile
+
+
+def stacks_in(
+    samples: Sequence[Sample], times: Iterable[tuple[int, int, float]]
+) -> dict[int, float]:
+    """The microseconds of each stack of one thread in times, which have start, end and the
+    microseconds that a nanosecond counts for."""
+    found: dict[int, float] = defaultdict(float)
+    for start, end, weight in times:
+        for sample in samples[bisect_right(samples, start, key=lambda each: each.end) :]:
+            if sample.start >= end:
+                break
+            inside = min(sample.end, end) - max(sample.start, start)
+            found[sample.stack] += inside * weight
+    return found
+
+
+def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
+    """The microseconds of each stack that the host ran in that time: on the thread that launches then,
+    or, where that is none of Python's (autograd's), on the thread of its process that ran most."""
+    found: dict[int, float] = defaultdict(float)
+    for each in late if s.samples else ():
+        time = ((each.start, each.end, each.part / 1e3),)
+        own = stacks_in(s.samples.get((each.launch.process, each.launch.thread), ()), time)
+        if sum(own.values()) < MOST.value * each.us:
+            others = (x for (process, _), x in s.samples.items() if process == each.launch.process)
+            own = max(
+                (stacks_in(x, time) for x in others), key=lambda x: sum(x.values()), default={}
+            )
+        for stack, us in own.items():
+            found[stack] += us
+    return found
+
+
+def functions_of(s: StepFacts, stacks: Mapping[int, float]) -> list[HostTime]:
+    """What stacks are named for, those with most time first; `_place_of_name` says how a function is
+    chosen."""
+    groups: dict[tuple[str, str], list[tuple[list[PythonFrame], int, float]]] = defaultdict(list)
+    for stack, us in stacks.items():
+        frames = [s.trace.frames[at] for at in s.trace.stacks[stack]]
+        if frames:
+            at = _place_of_name(frames)
+            groups[frames[at].function, frames[at].file].append((frames, at, us))
+    found = []
+    for group in groups.values():
+        us = sum(each for _, _, each in group)
+        lines: dict[str, float] = defaultdict(float)
+        shown: dict[PythonFrame, float] = defaultdict(float)
+        for frames, at, time in group:
+            shown[frames[at]] += time
+            own = (frame for frame in reversed(frames[:at]) if own_code(frame.file))
+            lines[next(map(place_of, own), "")] += time
+        most, line = max(shown, key=shown.__getitem__), max(lines, key=lines.__getitem__)
+        found.append(HostTime(most, us, _mostly(group, us), line))
+    return sorted(found, key=lambda each: -each.us)
+
+
+def _place_of_name(frames: Sequence[PythonFrame]) -> int:
+    """The place of the function that a stack is named for: what a person would change or call less.
+
+    That is the library's function which the innermost code of the user's calls, or code that only
+    runs what it was given (_PASSES): `ColorJitter.forward` of a list of transforms, not the helper in
+    which it spends its time, and not the `main` that all time is in. What the standard library does
+    counts for who calls it, unless that is the user. Without such a function it is the user's own
+    innermost. A loader that waits for its workers is named itself, a module of PyTorch's for its caller."""
+    kinds = [*map(_kind, frames)]
+    last = max((i for i, kind in enumerate(kinds) if kind in ("own", "passes")), default=-1)
+    wanted = ("library", "standard") if last >= 0 and kinds[last] == "own" else ("library",)
+    inside = [i for i in range(last + 1, len(frames)) if kinds[i] in wanted]
+    inside = [i for i in inside if not _WRAPS.match(frames[i].function)] or inside
+    if inside:
+        return inside[0]
+    if last < 0:
+        return 0
+    outer = last
+    while outer and kinds[outer - 1] == "own" and _INNER.search(frames[outer].function):
+        outer -= 1
+    if kinds[last] == "passes" and _parts(frames[last].file)[0] == "torch":
+        while outer and _parts(frames[outer - 1].file)[0] == "torch":
+            outer -= 1
+        if outer and not module_of(frames[outer]).startswith("torch/utils/data"):
+            outer -= 1
+    return outer
+
+
+def _mostly(group: Sequence[tuple[list[PythonFrame], int, float]], us: float) -> str:
+    """The innermost function that a library calls of another one and that has at least half of the
+    time; empty where there is none."""
+    time: dict[PythonFrame, float] = defaultdict(float)
+    depth: dict[PythonFrame, int] = {}
+    for frames, at, each in group:
+        package = _parts(frames[at].file)[0]
+        for i in range(at + 1, len(frames)):
+            if _kind(frames[i]) in ("library", "own"):
+                parts = _parts(frames[i].file)
+                if parts[0] != package and frames[i] not in frames[at:i]:
+                    time[frames[i]] += each
+                    depth[frames[i]] = max(depth.get(frames[i], 0), i)
+                package = parts[0]
+    able = [frame for frame in time if time[frame] >= MOST.value * us]
+    inner = max(able, key=depth.__getitem__, default=None)
+    return f"{function_of(inner)}, {place_of(inner)}" if inner else ""
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind(frame: PythonFrame) -> Literal["own", "passes", "library", "standard", "glue"]:
+    parts = _parts(frame.file)
+    standard = parts[0] in sys.stdlib_module_names
+    if own_code(frame.file):
+        return "own"
+    if standard or frame.file.startswith("<"):
+        return "glue" if parts[0] in _GLUE or frame.file.startswith("<") else "standard"
+    passes = _PASSES.match(f"{'/'.join(parts)}: {frame.function}")
+    return "passes" if passes else "library"
+
+
+@lru_cache(maxsize=1 << 14)
+def _parts(file: str) -> tuple[str, ...]:
+    """Package, folders and module of a file: `("torch", "optim", "adam")`."""
+    return tuple(re.split(r"[/\\]", _INSTALLED.sub("", file).removesuffix(".py")))
+
+
+def module_of(frame: PythonFrame) -> str:
+    """`torch/optim/adam`."""
+    return "/".join(_parts(frame.file))
+
+
+def function_of(frame: PythonFrame) -> str:
+    """`torch.nn.utils.clip_grad_norm_`, `augment` of the user's own: its module is in `place_of`."""
+    if own_code(frame.file):
+        return frame.function.replace("<module>", "the program")
+    *folders, module = _parts(frame.file)
+    names = [name for name in folders if not name.startswith("_")] or [module]
+    if len(names) > 3:
+        names = [names[0], names[-1]]
+    return f"{'.'.join(names)}.{frame.function}".replace("<module>", "import")
+
+
+def place_of(frame: PythonFrame) -> str:
+    """`train.py:33`."""
+    name = re.split(r"[/\\]", frame.file)[-1]
+    return f"{name}:{frame.line}" if frame.line else name
+
+
+def listed(times: Sequence[HostTime], whole_us: float) -> str:
+    """The functions with most of a time, in words; empty where none has enough of it."""
+    worth = [each for each in times[:_NAMED] if each.us >= _LEAST * whole_us]
+    return units.listed([each.words(whole_us) for each in worth])
+
+
+def ranges_during(s: StepFacts, late: Iterable[Away]) -> dict[str, tuple[float, float]]:
+    """What the program named of that time, by its operators and ranges, and long calls of CUDA, on
+    the thread that launches then: microseconds of the time, and how long the ranges themselves last. Ranges that are in it for
+    less than half of their time explain none of it, unless they end there."""
+    inside: dict[Mark | Call, tuple[int, float]] = {}
+    ends: set[Mark | Call] = set()
+    opened: dict[tuple[int, int], tuple[int, list[Mark | Call]]] = {}
+    for each in sorted(late, key=lambda each: each.start):
+        thread = each.launch.process, each.launch.thread
+        marks = s.ranges.get(thread, [])
+        following, before = opened.get(thread, (0, []))
+        upto = bisect_right(marks, each.end - 1, key=lambda mark: mark.start)
+        around = [mark for mark in (*before, *marks[following:upto]) if mark.end > each.start]
+        opened[thread] = max(following, upto), around
+        for mark in around:
+            length = min(mark.end, each.end) - max(mark.start, each.start)
+            before_ns, before_us = inside.get(mark, (0, 0.0))
+            inside[mark] = before_ns + length, before_us + length * each.part / 1e3
+            if each.start < mark.end <= each.end:
+                ends.add(mark)
+    found: dict[str, tuple[float, float]] = {}
+    within: dict[str, Mark | Call] = {}
+    for mark in sorted(inside, key=lambda mark: (mark.start, -mark.end)):
+        name = s.trace.names[mark.name]
+        outer = within.get(name)
+        if outer and outer.thread == mark.thread and mark.end <= outer.end:
+            continue  # a function that calls itself
+        length, (ns, more) = mark.end - mark.start, inside[mark]
+        if mark in ends or ns >= MOST.value * length:
+            us, whole = found.get(name, (0.0, 0.0))
+            found[name], within[name] = (us + more, whole + length / 1e3), mark
+    return found
+
+
+def range_of(found: Ranges, us: float) -> tuple[str, float]:
+    """The most particular range that has at least half of a time, and for how long: the one that
+    lasts shortest. Where none has, the one with most."""
+    able = {name: each for name, each in found.items() if each[0] >= MOST.value * us}
+    if able:
+        name = min(able, key=lambda name: able[name][1])
+        return name, able[name][0]
+    name = max(found, key=lambda name: found[name][0], default="")
+    return name, found.get(name, (0.0, 0.0))[0]
+
+
+def range_words(found: Ranges, us: float) -> str:
+    """The range with most of a time and the most particular one in it; empty where none has half."""
+    name = max(found, key=lambda name: (found[name][0], found[name][1]), default="")
+    inner, inside = range_of(found, us)
+    if inside < MOST.value * us:
+        return ""
+    outer = f"{_cut(name)} ({units.duration(found[name][0])})"
+    return outer if inner == name else f"{outer}, mostly {_cut(inner)}"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"

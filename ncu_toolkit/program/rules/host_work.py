@@ -9,12 +9,14 @@ Nothing is queued meanwhile, so that the GPU is idle for as long.
 
 How to confirm
 The idle time is in few, long pieces, each ended by a launch that began late, and the host made no
-call of CUDA in most of it. A sampling profiler of the host (py-spy, perf) shows what it did.
+call of CUDA in most of it. Where the trace holds Python's stacks (`ncu-toolkit profile`, or
+torch.profiler with with_stack=True) the functions are named, else the ranges that the program marked.
 
 What to change
 Prepare the next step while the GPU computes this one: worker processes and prefetching for data, work
 on another thread, less often for logs and checkpoints. Pad inputs to a few shapes, so that nothing is
-compiled again.
+compiled again. A loader is a pipeline: its workers together must deliver batches as fast as the step
+takes them, so count both before adding workers, and look at what one worker spends its time on.
 
 When the advice is wrong
 The first step after a checkpoint or an evaluation waits once. A server without requests is idle.
@@ -33,13 +35,31 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.rules import _words
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.program.rules._host import OTHER_WORK, Away, away, copied, staged
+from ncu_toolkit.program.rules._host import (
+    MOST,
+    OTHER_WORK,
+    Away,
+    Ranges,
+    away,
+    copied,
+    functions_of,
+    listed,
+    range_of,
+    range_words,
+    ranges_during,
+    stacks_during,
+    staged,
+)
+from ncu_toolkit.program.rules._loader import ALONE, MORE, Loader
 
 TITLE: Final = "The GPU waits for other work of the host"
 AGAIN: Final = "Code is compiled again and again"
+LOADER: Final = "The GPU waits for the DataLoader"
+#: Part of the time (0-1) from which a function, or a loader, has advice of its own.
+_DEAR: Final = 0.2
 #: Marks of XLA: XlaCompile:#module=jit_train_step#.
 _MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit_)?(\w+)")
 #: What to do where it is compiled anew, by framework.
@@ -53,17 +73,16 @@ _ANEW: Final[dict[str, tuple[str, ...]]] = {
     "cupy": ("Make kernels (RawKernel, cupy.fuse) once, outside of the loop, and pass numbers as arguments, not in the source.",),
     "numba": ("Decorate kernels once, outside of the loop, and call them with arguments of one type.",),
 }  # fmt: skip
-_LOADER: Final = (
-    "Prepare batches in other processes: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True).",
-    "If it does so already: more workers, or move the preparation (augmentation, decoding) to the GPU.",
-)
 _LOOK: Final = "A profiler of Python (py-spy record, cProfile) shows what: loading data, logging, saving, garbage collection, computing."
+_NAMES: Final = (
+    "`ncu-toolkit profile -- PROGRAM`, or torch.profiler with with_stack=True, names the functions."
+)
 _IF_LOADER: Final = "If a DataLoader makes the batches: num_workers=..., pin_memory=True."
+_SHOWN: Final = 10
 _OTHER: Final = (
     "Compute whole arrays at once where Python loops, or on the GPU. Else do this work less often, on another thread, or for the "
     "next step while the GPU computes this one."
 )
-MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -72,13 +91,14 @@ def find(s: StepFacts) -> StepOutcome:
     late = [each for each in away(s) if not staged(s, each)]
     loads = _loads(s)
     s.useless.update(("loader-workers",) if loads else ("loader-workers", "batch-size"))
+    ranges = ranges_during(s, late)
     if late and (compiled := compiles(s, late)):
         return compiled
     if not s.steady:
         return s.abstain("No step was found: the program's start is in the run too.", "step")
     gaps = sorted({at for each in late for at in each.gaps})
     us = min(sum(each.us for each in late), s.idle_us(gaps))
-    longest = max((each.us for each in late), default=0.0)
+    longest = max((each.end - each.start for each in late), default=0) / 1e3
     evidence = (
         s.part("idle_long", "Idle in long pieces", us,
                f"Part of the {s.word} in which the GPU waited for a launch that came late by hundreds of microseconds."),
@@ -86,32 +106,77 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("The host is never away for long.", *evidence)
-    name, inside = during(s, late)
-    most = inside >= MOST.value * us
-    doing = f"is in {name}" if most else "does something other than launching"
+    doing = _Doing(s, late, us, ranges, loads)
+    typical, several = s.step.window, units.counted(len(late), "long piece")
+    if any(not typical.start <= each.start < typical.end for each in late):
+        several += f" of {len(s.step.windows)} steps"
+    pieces = (
+        f"{units.counted(len(late), 'piece')} of idle time add up to {units.duration(us)}, the longest {units.duration(longest)}.",
+    )
+    found = s.finding(
+        f"The GPU is idle for {s.of_step(us)} in {several}, {doing.words}",
+        "high" if doing.sure else "medium",
+        us,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=pieces + doing.rows,
+        advice=doing.advice,
+    )  # fmt: skip
+    return msgspec.structs.replace(found, title=doing.title, where=doing.lines or found.where)
+
+
+class _Doing:
+    """What the host does in idle time of `us` microseconds: by Python's stacks where there are enough,
+    else by the ranges that cover it."""
+
+    def __init__(
+        self, s: StepFacts, late: Sequence[Away], us: float, ranges: Ranges, loads: bool
+    ) -> None:
+        name, inside = range_of(ranges, us)
+        most, stacks = inside >= MOST.value * us, stacks_during(s, late)
+        ran, seen_us = functions_of(s, stacks), sum(stacks.values())
+        told = listed(ran, seen_us) if seen_us >= MOST.value * us else ""
+        self.title, self.sure = "", bool(told) or most
+        self.rows = tuple(
+            f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if told
+        )
+        self.lines = tuple(each.line for each in ran[:1] if told and each.line) or places(s, late)
+        words, loader = _words.for_stacks(s, "host-work", stacks), Loader(s, stacks, name, inside)
+        if loader.us >= MOST.value * us:
+            self.title, (self.words, advice) = LOADER, loader.answer()
+            s.useless -= set() if loader.by_workers else {"loader-workers"}
+            advice = advice[loader.alone and any(each.needs for each in words) :]
+        elif told:
+            self.words = f"while the host runs {told}."
+            several = loader.alone_advice() * (loader.us >= _DEAR * us)
+            advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
+        else:
+            other = "does something other than launching"
+            between = f", after {' and before '.join(self.lines)}" * (len(self.lines) > 1)
+            self.words = (
+                f"while the host {f'is in {range_words(ranges, us)}' if most else other}{between}."
+            )
+            advice = _advice(s, late, us, name if most else "", loads)
+        own = (each.advice.replace("{workers}", loader.needed) for each in words)
+        self.advice = (*own, *advice)
+
+
+def _advice(
+    s: StepFacts, late: Sequence[Away], us: float, name: str, loads: bool
+) -> tuple[str, ...]:
+    """What to do about work of the host whose functions are not known. `name`: the range that most is in."""
     operator = name.partition(" ")[0]
     # work that ends with a copy to the GPU has made what is copied
     ends = [(s.ops[s.gaps[each.gaps[-1]].before], each.us) for each in late]
     made = sum(us for op, us in ends if op.path == "HtoD" and copied(op) == "bulk")
-    advice = (_LOOK, _OTHER)[not s.framework :]
-    if "dataloader" in name.lower() if most else made >= MOST.value * us:
+    if operator.startswith("aten::"):
+        return (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
+    look = _LOOK if s.trace.source.startswith("ncu-toolkit") else _NAMES
+    advice = (look, _OTHER)[not s.framework :]
+    if not name and s.framework == "torch" and made >= MOST.value * us:
         s.useless -= {"loader-workers"} if loads else set()
-        if s.framework == "torch":
-            advice = _LOADER if loads else (*advice, _IF_LOADER)
-    elif most and operator.startswith("aten::"):
-        advice = (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
-    lines = places(s, late)
-    between = f", after {' and before '.join(lines)}" * (len(lines) > 1)
-    found = s.finding(
-        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'long piece')}, while the host {doing}{between}.",
-        "high" if most else "medium",
-        us,
-        gaps=gaps,
-        evidence=evidence,
-        arithmetic=f"{units.counted(len(late), 'piece')} of idle time add up to {units.duration(us)}, the longest {units.duration(longest)}.",
-        advice=advice,
-    )
-    return msgspec.structs.replace(found, where=lines or found.where)
+        return (ALONE.format("..."), MORE.format("More")) if loads else (*advice, _IF_LOADER)
+    return advice
 
 
 def _loads(s: StepFacts) -> bool:
@@ -150,14 +215,18 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
         each
         for each in late
         if loaded(s.gaps[each.gaps[0]].start, each.launch.start)
-        or during(s, [each])[0].startswith("Xla")
+        or _by_xla(ranges_during(s, [each]))
     ]
     gaps = sorted({at for each in own for at in each.gaps})
     us = min(sum(each.us for each in own), s.idle_us(gaps))
     most = MOST.value if s.steady else 1.0
     if sum(starmap(loaded, times)) < most * len(times) or not s.worth(us):
         return None
-    module = _MODULE.search(during(s, own)[0])
+    named = ranges_during(s, own)
+    modules = [
+        name for name in sorted(named, key=lambda name: -named[name][0]) if name[:3] == "Xla"
+    ]
+    module = next(filter(None, map(_MODULE.search, modules)), None)
     what = f" {module[1]}" if module else ""
     meaning = f"Part of the {s.word} in which the GPU waited and code was loaded."
     found = s.finding(
@@ -173,17 +242,6 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     return msgspec.structs.replace(found, title=AGAIN, where=where or found.where)
 
 
-def during(s: StepFacts, late: Sequence[Away]) -> tuple[str, float]:
-    """What the host did for most of that time by the marks of the program, and for how long: those
-    that ended in it, of the launch's thread, without those in others."""
-    time: dict[str, float] = defaultdict(float)
-    for each in late:
-        marks = s.marks_by_end.get((each.launch.process, each.launch.thread), [])
-        first = bisect_right(marks, each.start, key=lambda mark: mark.end)
-        last = bisect_right(marks, each.end, key=lambda mark: mark.end)
-        until = each.start
-        for mark in sorted(marks[first:last], key=lambda mark: (mark.start, -mark.end)):
-            if mark.end > until:
-                time[s.trace.names[mark.name]] += (mark.end - max(mark.start, until)) / 1e3
-                until = mark.end
-    return max(time.items(), key=lambda each: each[1], default=("", 0.0))
+def _by_xla(ranges: Ranges) -> bool:
+    """Whether the range with most of a time is XLA's."""
+    return max(ranges, key=lambda name: ranges[name], default="").startswith("Xla")

@@ -4,7 +4,11 @@ Learnt from traces of PyTorch 1.8 to 2.9. Times are microseconds with up to thre
 2.4 they count from `baseTimeNanoseconds`. Traces of 2021 have other names of categories. A line of
 the user's comes from Python calls (`with_stack=True`): the first line of the innermost function
 that is the user's own, or in traces of 2021 the line in the operator's `Call stack`. Work that
-autograd queues on its own thread gets the line of the forward operator (`Sequence number`)."""
+autograd queues on its own thread gets the line of the forward operator (`Sequence number`).
+
+Python's calls are kept as samples of their stacks, on threads that call CUDA, for time in which no
+GPU works. A program of Python makes a million calls in a few seconds, so they are looked at every
+20 us, or less often in a long trace, and not at each call."""
 
 import math
 import re
@@ -18,7 +22,7 @@ import msgspec
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.model.profile import Device, Extents
-from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.model import OTHER_WORK_US, Trace
 from ncu_toolkit.program.traces.builder import (
     MODULE,
     STEP,
@@ -44,6 +48,13 @@ _CATEGORIES: Final = {
 _COPY: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 #: `model.py(21): forward`
 _PLACE: Final = re.compile(r"(.+?)\((\d{1,9})\): (.*)")
+#: Nanoseconds from which time without work of a GPU has samples, and of a sample at least; most
+#: samples of a trace.
+_IDLE_NS: Final = round(OTHER_WORK_US * 1e3)
+_TICK_NS: Final = 20_000
+_MOST_SAMPLES: Final = 50_000
+#: Most functions of a stack, those of C included: a forged file has ranges without end.
+_DEEPEST: Final = 200
 #: Longest text in which a line of code is looked for.
 _LONGEST: Final = 4000
 #: Most sizes that an operator's name is given.
@@ -103,10 +114,11 @@ Thread = tuple[int, int]
 
 
 class _Frames:
-    """Ranges of one thread with a user's line each, or None for the line of what they are in."""
+    """Ranges of one thread: start, end, a user's line, or None for the line of what they are in,
+    and the place of Python's function (`TraceBuilder.frame`), or -1."""
 
     def __init__(self) -> None:
-        self.ranges: list[tuple[int, int, Place | None]] = []
+        self.ranges: list[tuple[int, int, Place | None, int]] = []
         self.calls: list[tuple[int, int]] = []
         """Start and place in `TraceBuilder.calls`."""
         self.forward: list[tuple[int, int]] = []
@@ -114,20 +126,32 @@ class _Frames:
 
     def lines(self, points: list[tuple[int, int]]) -> Iterator[tuple[int, Place]]:
         """The line of each point of time that lies in a range with one."""
-        around: list[tuple[int, Place | None]] = []
+        for point, around in self._around(points):
+            if around and (line := around[-1][1]) is not None:
+                yield point, line
+
+    def stacks(self, points: list[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The innermost functions of Python (_DEEPEST) at each point of time, the outermost first."""
+        for point, around in self._around(points):
+            yield point, tuple(frame for _, _, frame in around[-_DEEPEST:] if frame >= 0)
+
+    def _around(
+        self, points: list[tuple[int, int]]
+    ) -> Iterator[tuple[int, list[tuple[int, Place | None, int]]]]:
+        """The ranges around each point of time, the outermost first: end, line and function."""
+        around: list[tuple[int, Place | None, int]] = []
         ranges = sorted(self.ranges, key=lambda each: (each[0], -each[1]))
         at = 0
         for time, point in sorted(points):
             while at < len(ranges) and ranges[at][0] <= time:
-                start, end, line = ranges[at]
+                start, end, line, frame = ranges[at]
                 while around and around[-1][0] <= start:
                     around.pop()
-                around.append((end, line or (around[-1][1] if around else None)))
+                around.append((end, line or (around[-1][1] if around else None), frame))
                 at += 1
             while around and around[-1][0] <= time:
                 around.pop()
-            if around and (line := around[-1][1]) is not None:
-                yield point, line
+            yield point, around
 
 
 def read(path: Path, data: bytes) -> Trace:
@@ -147,6 +171,7 @@ def read(path: Path, data: bytes) -> Trace:
         raise problem if problem and builder.empty else _nothing(path, reader, document, unrecorded)
     _add_devices(builder, document.deviceProperties)
     reader.add_lines()
+    reader.add_samples()
     if reader.damaged:
         some = f"{reader.damaged} event{'' if reader.damaged == 1 else 's'}"
         builder.notes.append(f"{some} could not be read.")
@@ -202,7 +227,7 @@ class _Events:
         self._frames: dict[Thread, _Frames] = defaultdict(_Frames)
         self._in_python: set[Thread] = set()
         self._modules: list[tuple[Thread, int, int, str]] = []
-        self._places: dict[str, Place | None] = {}
+        self._places: dict[str, tuple[Place | None, int]] = {}
         self._backward: list[tuple[Thread, int, int, int]] = []
         """Thread, start, end and sequence number."""
 
@@ -285,8 +310,8 @@ class _Events:
             return None
         if type(args.stack) is str and args.stack:
             stack = args.stack.split(";")
-            line = next(filter(None, map(self._place, stack)), None)
-            self._frames[where].ranges.append((start, end, line))
+            line = next((line for line, _ in map(self._place, stack) if line), None)
+            self._frames[where].ranges.append((start, end, line, -1))
             self._name_program(stack[-1])
         if type(args.sequence) is int:
             if whole(args.forward) or event.name.startswith("autograd::"):
@@ -299,8 +324,7 @@ class _Events:
         if start is None or end is None:
             return
         where = self._thread(event)
-        line = self._place(event.name)
-        self._frames[where].ranges.append((start, end, line))
+        self._frames[where].ranges.append((start, end, *self._place(event.name)))
         self._in_python.add(where)
         self._name_program(event.name)
         if event.name.startswith(MODULE):
@@ -308,15 +332,20 @@ class _Events:
 
     def _name_program(self, outermost: str) -> None:
         if not self._to.program and outermost.endswith(": <module>"):
-            line = self._place(outermost)
+            line, _ = self._place(outermost)
             self._to.program = re.split(r"[/\\]", line[0])[-1] if line else ""
 
-    def _place(self, text: str) -> Place | None:
-        """The file and line of `model.py(21): forward` where the code is the user's own."""
+    def _place(self, text: str) -> tuple[Place | None, int]:
+        """The file and line of `model.py(21): forward` where the code is the user's own, and the
+        place of the function. What C wrote has neither: its time is that of who called it."""
         if text not in self._places:
             found = _PLACE.fullmatch(text[:_LONGEST].strip())
-            own = found is not None and own_code(found[1])
-            self._places[text] = (found[1], int(found[2])) if found and own else None
+            place, line, frame = None, None, -1
+            if found:
+                place = found[1], int(found[2])
+                frame = self._to.frame(found[3], *place)
+                line = place if own_code(found[1]) else None
+            self._places[text] = line, frame
         return self._places[text]
 
     def add_lines(self) -> None:
@@ -335,10 +364,36 @@ class _Events:
             for sequence, line in of_thread.items():  # each thread counts for itself
                 known[sequence] = line if known.get(sequence, line) == line else None
         for where, start, end, sequence in self._backward:
-            self._frames[where].ranges.append((start, end, known.get(sequence)))
+            self._frames[where].ranges.append((start, end, known.get(sequence), -1))
         for frames in self._frames.values():
             for call, (file, number) in frames.lines(frames.calls):
                 self._to.line(call, file, number)
+
+    def add_samples(self) -> None:
+        """Give the threads that call CUDA their stacks in time in which no GPU works."""
+        without_work = self._to.idle(_IDLE_NS) if self._in_python else []
+        for where, frames in self._frames.items():
+            own = [each for each in frames.ranges if each[3] >= 0]
+            if not own or not frames.calls:
+                continue
+            low, high = min(each[0] for each in own), max(each[1] for each in own)
+            idle = [(max(each.start, low), min(each.end, high)) for each in without_work]
+            tick = max(_TICK_NS, sum(max(0, b - a) for a, b in idle) // _MOST_SAMPLES)
+            ticks = [(at, min(at + tick, b)) for a, b in idle for at in range(a, b, tick)]
+            points = [((start + end) // 2, i) for i, (start, end) in enumerate(ticks)]
+            since, until = 0, 0
+            last: tuple[int, ...] = ()
+            for i, stack in frames.stacks(points):
+                start, end = ticks[i]
+                if start != until or stack != last:
+                    self._sample(since, until, last, where)
+                    since, last = start, stack
+                until = end
+            self._sample(since, until, last, where)
+
+    def _sample(self, start: int, end: int, stack: tuple[int, ...], where: Thread) -> None:
+        if stack:
+            self._to.sample(start, end, self._to.stack_of(stack), where[::-1])
 
     def _join_python(self) -> None:
         """PyTorch 2.0 to 2.3 records Python's calls as of thread 0: they are the main thread's."""

@@ -1,0 +1,178 @@
+"""Time in which the program waits for PyTorch's DataLoader: a pipeline whose workers, together, must
+deliver batches as fast as the step takes them."""
+
+import math
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import PythonFrame
+from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._host import MOST, functions_of, listed, module_of, stacks_in
+from ncu_toolkit.program.rules._words import dear
+
+ALONE: Final = "Make batches in other processes: DataLoader(num_workers={}, pin_memory=True, persistent_workers=True)."
+MORE: Final = "{} workers (num_workers=...), as long as there are cores for them: `ncu-toolkit profile` shows how busy they are, and with what."
+_CHEAPER: Final = "Or less work in each: transforms on the GPU for the whole batch, decoded or smaller files, collating arrays, not rows."
+_LESS: Final = "do it over arrays, not item by item, on the GPU, or once before training and store what it gives."
+_KEEP: Final = "Keep the workers from epoch to epoch: DataLoader(..., persistent_workers=True)."
+_PIN: Final = "The thread that pins batches is busy: return fewer, larger tensors, or pinned ones, or leave out pin_memory=True."
+_BETWEEN: Final = (
+    "What is slow is between them and the step: a batch in transit (return few tensors, of narrow types), or too few batches ahead "
+    "(prefetch_factor=4)."
+)
+#: PyTorch's loader in the program, and in a worker process.
+_IN_LOADER: Final = "torch/utils/data/dataloader"
+_IN_WORKER: Final = "torch/utils/data/_utils/worker"
+_FETCH: Final = "torch/utils/data/_utils/fetch"
+_PINNING: Final = "torch/utils/data/_utils/pin_memory"
+_NEXT: Final = re.compile(r"DataLoader\b.*__next__")
+#: Functions of the loader that start and end its workers.
+_STARTS: Final = re.compile(r"(.*\.)?(__init__|_get_iterator|_shutdown_workers|_reset)$")
+BUSY: Final = Threshold(
+    0.7, "a worker that waits for a third of its time is not what others wait for"
+)
+
+
+class Loader:
+    """Time in which the program waits for PyTorch's DataLoader, by Python's stacks, or by the range
+    that PyTorch opens around it."""
+
+    def __init__(self, s: StepFacts, stacks: Mapping[int, float], name: str, inside: float) -> None:
+        self.s = s
+        self.own = {at: us for at, us in stacks.items() if self._in(at, _IN_LOADER)}
+        self.us = sum(self.own.values())
+        self.range = name
+        marked = _NEXT.search(name) or (s.framework == "torch" and "dataloader" in name.lower())
+        if marked and inside > self.us:
+            self.us = inside
+        fetched = sum(us for at, us in self.own.items() if self._in(at, _FETCH))
+        self.alone = "SingleProcess" in name or fetched >= MOST.value * self.us > 0.0
+        """Whether the program makes its batches itself, without workers."""
+        self.by_workers = not self.alone and (bool(self.own) or "MultiProcess" in name)
+
+    def _frames(self, stack: int) -> list[PythonFrame]:
+        return [self.s.trace.frames[at] for at in self.s.trace.stacks[stack]]
+
+    def _in(self, stack: int, module: str) -> bool:
+        return any(module_of(frame) == module for frame in self._frames(stack))
+
+    def answer(self) -> tuple[str, tuple[str, ...]]:
+        """What the host does, for a sentence, and what to do."""
+        ran, whole_us = functions_of(self.s, self.own), sum(self.own.values())
+        told = f": {listed(ran, whole_us)}" * bool(ran)
+        now_us, step_us = self._pace()
+        if self.alone:
+            pace = f"Making a batch takes {units.duration(now_us - step_us)}, the rest of the step {units.duration(step_us)}"
+            advice = (*self.alone_advice(), *dear(ran, whole_us, "of the time for a batch", _LESS))
+            return f"while the program makes the batches itself{told}. {pace}.", advice
+        starting = sum(us for at, us in self.own.items() if self._starts(at))
+        if starting >= MOST.value * self.us:
+            return f"while the DataLoader starts or ends its workers{told}.", (_KEEP,)
+        waits = "for the workers of the DataLoader" if self.by_workers else f"in {self.range}"
+        waits = f"while the program waits {waits}. It gets {_rate(now_us)} batches/s, and could take {_rate(step_us)}."
+        if self.workers:
+            return self._pipeline(waits)
+        times = f"{units.significant(now_us / step_us, 2)} times as many" if step_us else "More"
+        if self.by_workers:
+            return waits, (MORE.format(times), _CHEAPER)
+        return waits, (ALONE.format("..."), MORE.format("More"), _CHEAPER)
+
+    def alone_advice(self) -> tuple[str, ...]:
+        """How many workers would make the batches that the program makes itself."""
+        return (ALONE.format(self.needed),) * self.alone
+
+    @cached_property
+    def needed(self) -> str:
+        """How many workers would make batches as fast as the step could take them; "..." where the
+        trace does not show how busy they are."""
+        now_us, step_us = self._pace()
+        if not step_us:
+            return "..."
+        if self.alone:
+            return str(max(2, math.ceil((now_us - step_us) / step_us)))
+        working_us = sum(map(sum, (each.values() for each, _ in self.workers)))
+        seen_us = working_us + sum(waiting for _, waiting in self.workers)
+        many = len(self.workers) * working_us / (seen_us or 1.0)
+        return str(math.ceil(many * now_us / step_us)) if many else "..."
+
+    def _pace(self) -> tuple[float, float]:
+        """Microseconds from batch to batch, and those without what the program waits for them."""
+        batches, wall_us = self._batches(), self.s.wall_us
+        return wall_us / batches, max(wall_us - self.us, 0.0) / batches
+
+    def _starts(self, stack: int) -> bool:
+        """Whether the loader starts or ends its workers."""
+        frames = self._frames(stack)
+        return any(module_of(x) == _IN_LOADER and _STARTS.match(x.function) for x in frames)
+
+    def _pipeline(self, waits: str) -> tuple[str, tuple[str, ...]]:
+        """The same where the workers' own stacks are known."""
+        working: dict[int, float] = defaultdict(float)
+        for each, _ in self.workers:
+            for stack, us in each.items():
+                working[stack] += us
+        total, many = sum(working.values()), len(self.workers)
+        busy = total / (total + sum(waiting for _, waiting in self.workers) or 1.0)
+        ran = functions_of(self.s, working)
+        some = f"{units.counted(many, 'worker')}, {units.percent(busy, 2)} busy"
+        how = ": ".join(filter(None, (some, listed(ran, total))))
+        if busy < BUSY.value:
+            return f"{waits} But the workers wait, too ({how}).", (
+                _PIN if self._pins() else _BETWEEN,
+            )
+        now_us, step_us = self._pace()
+        made = f"{units.counted(many, 'worker makes', 'workers make')} {_rate(now_us)} batches/s, the step could take {_rate(step_us)}"
+        first = f"{made}: num_workers={self.needed}, if there are as many cores."
+        return f"{waits} {how}.", (first, *dear(ran, total, "of a worker", _LESS))
+
+    def _waits(self, stack: int) -> bool:
+        """Whether a worker waits for something to do: it takes from its queue of indices."""
+        frames = self._frames(stack)
+        modules = [*map(module_of, frames)]
+        inner = modules[len(modules) - modules[::-1].index(_IN_WORKER) :]
+        return not inner or (
+            inner[0] == "multiprocessing/queues" and frames[-len(inner)].function.endswith("get")
+        )
+
+    @cached_property
+    def workers(self) -> list[tuple[dict[int, float], float]]:
+        """Of each worker the stacks in which it works, over all steps, and how long it waits."""
+        times = [(each.start, each.end, 1e-3) for each in self.s.step.windows]
+        found = []
+        for samples in self.s.samples.values():
+            stacks = stacks_in(samples, times).items()
+            own = {at: us for at, us in stacks if self._in(at, _IN_WORKER)}
+            waiting = sum(us for at, us in own.items() if self._waits(at))
+            if own:
+                found.append(({at: us for at, us in own.items() if not self._waits(at)}, waiting))
+        return found
+
+    def _pins(self) -> bool:
+        """Whether the thread that pins batches is busy with it."""
+        for samples in self.s.samples.values():
+            own = [x for x in samples if self._in(x.stack, _PINNING)]
+            busy = [
+                x for x in own if any(f.function == "pin_memory" for f in self._frames(x.stack))
+            ]
+            if sum(x.us for x in busy) > BUSY.value * sum(x.us for x in own):
+                return True
+        return False
+
+    def _batches(self) -> int:
+        """Batches that a step takes, by PyTorch's ranges around each; 1 where there are none."""
+        trace, windows = self.s.trace, self.s.step.windows
+        names = {at for at, name in enumerate(trace.names) if _NEXT.search(name)}
+        marks = [mark.start for mark in trace.marks if mark.name in names]
+        count = bisect_left(marks, windows[-1].end) - bisect_left(marks, windows[0].start)
+        return max(1, round(count / len(windows)))
+
+
+def _rate(us: float) -> str:
+    """Batches a second, by the microseconds of one."""
+    return units.significant(1e6 / us, 2) if us else "more"

@@ -1,0 +1,119 @@
+"""Advice in words of the library that a program calls: the tables of data/libraries.toml."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Final
+
+import msgspec
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import ProgramDiagnosis, PythonFrame
+from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._host import (
+    MOST,
+    HostTime,
+    away,
+    function_of,
+    functions_of,
+    listed,
+    module_of,
+    range_words,
+    ranges_during,
+    stacks_during,
+    staged,
+)
+
+DEAR: Final = Threshold(0.2, "a fifth of a worker: without it, four workers do as much as five")
+#: Functions with a line of advice each.
+_LINES: Final = 2
+#: The rule whose findings have advice for their own stacks.
+HOST_WORK: Final = "host-work"
+#: Of the time that the host is away, in functions of a library.
+OF_IT: Final = Threshold(0.1, "what takes less of it is not worth a line of advice")
+
+
+class Words(msgspec.Struct, frozen=True):
+    """A line of advice; data/libraries.toml says what the fields mean."""
+
+    module: str
+    causes: tuple[str, ...]
+    advice: str
+    tried: str = ""
+    needs: str = ""
+    """A part of a module's name that must be on the stack too."""
+
+
+@lru_cache(maxsize=1)
+def libraries() -> tuple[Words, ...]:
+    file = resources.files("ncu_toolkit").joinpath("data", "libraries.toml")
+    tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    return msgspec.convert(tables["words"], tuple[Words, ...])
+
+
+def _called(words: Words, frames: Iterable[PythonFrame]) -> bool:
+    modules = [f"{module_of(frame)}: {frame.function}" for frame in frames]
+    there = any(re.match(words.module, module) for module in modules)
+    return there and any(words.needs in module for module in modules)
+
+
+def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[Words, ...]:
+    """Advice for a cause whose time has these stacks."""
+    trace, whole = s.trace, sum(stacks.values())
+    known = {at: [trace.frames[i] for i in trace.stacks[at]] for at in stacks}
+    return tuple(
+        words
+        for words in libraries()
+        if cause in words.causes
+        and sum(us for at, us in stacks.items() if _called(words, known[at])) > OF_IT.value * whole
+    )
+
+
+def dear(ran: Sequence[HostTime], us: float, of: str, otherwise: str = "") -> tuple[str, ...]:
+    """Advice for the functions with most of a time, at most two: how a loader does with less of them,
+    or `otherwise`."""
+    advice = []
+    for each in ran[:_LINES]:
+        own = (w.advice for w in libraries() if "loader" in w.causes and _called(w, (each.frame,)))
+        if each.us >= DEAR.value * us and (how := next(own, otherwise)):
+            share = f"{function_of(each.frame)} is {units.percent(each.us / us, 2)} {of}"
+            advice.append(f"{share}: {how}")
+    return tuple(advice)
+
+
+def with_host(found: ProgramDiagnosis) -> ProgramDiagnosis:
+    """A diagnosis with advice for the libraries whose functions the trace names (findings of idle time
+    have it from their own stacks), and of a run without a step what the host does in its long waits."""
+    frames = found.step.trace.frames
+    findings = []
+    for each in found.findings:
+        own = [w for w in libraries() if each.rule in w.causes and _called(w, frames)]
+        if own and each.rule != HOST_WORK and not each.good:
+            advice = (*(words.advice for words in own), *each.advice)
+            each = msgspec.structs.replace(each, advice=advice)
+        findings.append(each)
+    notes = (*found.notes, *_waits(found))
+    return msgspec.structs.replace(found, findings=tuple(findings), notes=notes)
+
+
+def _waits(found: ProgramDiagnosis) -> Iterator[str]:
+    """What the host does while the GPU of a run without a step waits for long. How much of that is the
+    program's start is not known, so it is no gain."""
+    s = StepFacts(found.step, found.account)
+    if s.steady or s.lacks("wall time", "host calls"):
+        return
+    explained = {at for finding in found.findings for at in finding.gaps}
+    late = [x for x in away(s) if not staged(s, x) and explained.isdisjoint(x.gaps)]
+    us = sum(each.us for each in late)
+    if not s.worth(us):
+        return
+    stacks = stacks_during(s, late)
+    if sum(stacks.values()) >= MOST.value * us:
+        told = f"runs {listed(functions_of(s, stacks), sum(stacks.values()))}"
+    elif told := range_words(ranges_during(s, late), us):
+        told = f"is in {told}"
+    if told:
+        yield f"In {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {told}."
