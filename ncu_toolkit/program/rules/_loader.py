@@ -32,6 +32,8 @@ _IN_WORKER: Final = "torch/utils/data/_utils/worker"
 _FETCH: Final = "torch/utils/data/_utils/fetch"
 _PINNING: Final = "torch/utils/data/_utils/pin_memory"
 _NEXT: Final = re.compile(r"DataLoader\b.*__next__")
+#: Part of the longest call for a batch below which one makes none.
+_EMPTY: Final = 0.1
 #: Functions of the loader that start and end its workers.
 _STARTS: Final = re.compile(r"(.*\.)?(__init__|_get_iterator|_shutdown_workers|_reset)$")
 BUSY: Final = Threshold(
@@ -168,8 +170,11 @@ class Loader:
         """Batches that a step takes, by PyTorch's ranges around each; 1 where there are none."""
         trace, windows = self.s.trace, self.s.step.windows
         names = {at for at, name in enumerate(trace.names) if _NEXT.search(name)}
-        marks = [mark.start for mark in trace.marks if mark.name in names]
-        count = bisect_left(marks, windows[-1].end) - bisect_left(marks, windows[0].start)
+        marks = [mark for mark in trace.marks if mark.name in names]
+        # the call after the last batch makes none
+        least = max((x.end - x.start for x in marks), default=0) * _EMPTY * self.alone
+        starts = [mark.start for mark in marks if mark.end - mark.start >= least]
+        count = bisect_left(starts, windows[-1].end) - bisect_left(starts, windows[0].start)
         return max(1, round(count / len(windows)))
 
 

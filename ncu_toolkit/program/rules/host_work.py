@@ -39,6 +39,7 @@ from ncu_toolkit.program.model import StepFinding
 from ncu_toolkit.program.rules import _words
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import (
+    ALL,
     MOST,
     OTHER_WORK,
     Away,
@@ -136,7 +137,8 @@ class _Doing:
         most, stacks = inside >= MOST.value * us, stacks_during(s, late)
         ran, seen_us = functions_of(s, stacks), sum(stacks.values())
         told = listed(ran, seen_us) if seen_us >= MOST.value * us else ""
-        self.title, self.sure = "", bool(told) or most
+        self.title = ""
+        self.sure = bool(told) or (most and inside >= ALL.value * ranges[name][1])
         self.rows = tuple(
             f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if told
         )
