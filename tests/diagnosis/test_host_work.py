@@ -270,6 +270,7 @@ STACKS = {
     "tf.data:": (MAIN, f"{LIB}tensorflow/python/data/ops/iterator_ops.py:1 OwnedIterator.__next__"),
     "Hugging Face datasets:": (*ALONE, f"{LIB}datasets/arrow_dataset.py:2800 Dataset.__getitem__"),
     "collate whole batches": (*ALONE, *COLLATE),
+    "use_fast=True": (*ALONE, f"{LIB}transformers/models/owlv2/image_processing_owlv2.py:301 resize"),
     "take batches of tensors": (*ALONE, *ITEM, *JITTER),
     "files: decode": (*ALONE, *ITEM, *OPEN),
     "miniters=100": (MAIN, f"{LIB}tqdm/std.py:1230 tqdm.update"),

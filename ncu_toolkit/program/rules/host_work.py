@@ -146,6 +146,7 @@ class _Doing:
         words, loader = _words.for_stacks(s, "host-work", stacks), Loader(s, stacks, name, inside)
         if loader.us >= MOST.value * us:
             self.title, (self.words, advice) = LOADER, loader.answer()
+            self.sure = True
             s.useless -= set() if loader.by_workers else {"loader-workers"}
             advice = advice[loader.alone and any(each.needs for each in words) :]
         elif told:
