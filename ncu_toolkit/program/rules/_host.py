@@ -59,7 +59,7 @@ _PASSES: Final = re.compile(
 _WRAPS: Final = re.compile(
     r"(.*\.)?(wrapper|wrapped|inner|decorator|decorate_context|_fn|__torch_function__|<\w+>)$"
 )
-#: What is part of the function that it stands in (before Python 3.12 a function of its own).
+#: Parts of a function that were functions themselves before Python 3.12.
 _INNER: Final = re.compile(r"<(\w*comp|genexpr|lambda)>$")
 #: Modules of the standard library that run what they are given.
 _GLUE: Final = frozenset(

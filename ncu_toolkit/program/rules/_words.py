@@ -112,8 +112,8 @@ def _waits(found: ProgramDiagnosis) -> Iterator[str]:
         return
     stacks = stacks_during(s, late)
     if sum(stacks.values()) >= MOST.value * us:
-        told = f"runs {listed(functions_of(s, stacks), sum(stacks.values()))}"
-    elif told := range_words(ranges_during(s, late), us):
-        told = f"is in {told}"
-    if told:
-        yield f"In {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {told}."
+        doing = f"runs {listed(functions_of(s, stacks), sum(stacks.values()))}"
+    elif doing := range_words(ranges_during(s, late), us):
+        doing = f"is in {doing}"
+    if doing:
+        yield f"In {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {doing}."

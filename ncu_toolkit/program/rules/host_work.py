@@ -136,21 +136,21 @@ class _Doing:
         name, inside = range_of(ranges, us)
         most, stacks = inside >= MOST.value * us, stacks_during(s, late)
         ran, seen_us = functions_of(s, stacks), sum(stacks.values())
-        told = listed(ran, seen_us) if seen_us >= MOST.value * us else ""
+        named = listed(ran, seen_us) if seen_us >= MOST.value * us else ""
         self.title = ""
-        self.sure = bool(told) or (most and inside >= ALL.value * ranges[name][1])
+        self.sure = bool(named) or (most and inside >= ALL.value * ranges[name][1])
         self.rows = tuple(
-            f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if told
+            f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if named
         )
-        self.lines = tuple(each.line for each in ran[:1] if told and each.line) or places(s, late)
+        self.lines = tuple(each.line for each in ran[:1] if named and each.line) or places(s, late)
         words, loader = _words.for_stacks(s, "host-work", stacks), Loader(s, stacks, name, inside)
         if loader.us >= MOST.value * us:
             self.title, (self.words, advice) = LOADER, loader.answer()
             self.sure = True
             s.useless -= set() if loader.by_workers else {"loader-workers"}
             advice = advice[loader.alone and any(each.needs for each in words) :]
-        elif told:
-            self.words = f"while the host runs {told}."
+        elif named:
+            self.words = f"while the host runs {named}."
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
