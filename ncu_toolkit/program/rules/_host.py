@@ -183,7 +183,8 @@ def stacks_in(
     microseconds that a nanosecond counts for."""
     found: dict[int, float] = defaultdict(float)
     for start, end, weight in times:
-        for sample in samples[bisect_right(samples, start, key=lambda each: each.end) :]:
+        first = bisect_right(samples, start, key=lambda each: each.end)
+        for sample in map(samples.__getitem__, range(first, len(samples))):
             if sample.start >= end:
                 break
             inside = min(sample.end, end) - max(sample.start, start)

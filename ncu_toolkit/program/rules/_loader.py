@@ -50,6 +50,7 @@ class Loader:
 
     def __init__(self, s: StepFacts, stacks: Mapping[int, float], name: str, inside: float) -> None:
         self.s = s
+        self._modules: dict[int, tuple[str, ...]] = {}
         self.own = {at: us for at, us in stacks.items() if self._in(at, _IN_LOADER)}
         self.us = sum(self.own.values())
         self.range = name
@@ -65,7 +66,9 @@ class Loader:
         return [self.s.trace.frames[at] for at in self.s.trace.stacks[stack]]
 
     def _in(self, stack: int, module: str) -> bool:
-        return any(module_of(frame) == module for frame in self._frames(stack))
+        if stack not in self._modules:
+            self._modules[stack] = tuple(map(module_of, self._frames(stack)))
+        return module in self._modules[stack]
 
     def answer(self) -> tuple[str, tuple[str, ...]]:
         """What the host does, for a sentence, and what to do."""
