@@ -17,7 +17,8 @@ from ncu_toolkit.program.rules._host import MOST, functions_of, listed, module_o
 from ncu_toolkit.program.rules._words import dear
 
 ALONE: Final = "Make batches in other processes: DataLoader(num_workers={}, pin_memory=True, persistent_workers=True)."
-MORE: Final = "{} workers (num_workers=...), as long as there are cores for them."
+IF_SO: Final = "If it does so already: more workers, or move the preparation (augmentation, decoding) to the GPU."
+_MORE: Final = "{} workers (num_workers=...), as long as there are cores for them."
 _BUSY: Final = "`ncu-toolkit profile -- PROGRAM` shows how busy the workers are, and with what."
 _CHEAPER: Final = "Or less work in each: transforms on the GPU for the whole batch, decoded or smaller files, collating arrays, not rows."
 _LESS: Final = "do it over arrays, not item by item, on the GPU, or once before training and store what it gives."
@@ -89,8 +90,8 @@ class Loader:
         times = f"{units.significant(now_us / step_us, 2)} times as many" if step_us else "More"
         ours = self.s.trace.source.startswith("ncu-toolkit")
         if self.by_workers:
-            return waits, (MORE.format(times), _CHEAPER, *(_BUSY,) * (not ours))
-        return waits, (ALONE.format("..."), MORE.format("More"), _CHEAPER)
+            return waits, (_MORE.format(times), _CHEAPER, *(_BUSY,) * (not ours))
+        return waits, (ALONE.format("..."), IF_SO)
 
     def alone_advice(self) -> tuple[str, ...]:
         """How many workers would make the batches that the program makes itself."""

@@ -54,7 +54,7 @@ from ncu_toolkit.program.rules._host import (
     stacks_during,
     staged,
 )
-from ncu_toolkit.program.rules._loader import ALONE, MORE, Loader
+from ncu_toolkit.program.rules._loader import ALONE, IF_SO, Loader
 
 TITLE: Final = "The GPU waits for other work of the host"
 AGAIN: Final = "Code is compiled again and again"
@@ -178,7 +178,7 @@ def _advice(
     advice = (look, _OTHER)[not s.framework :]
     if not name and s.framework == "torch" and made >= MOST.value * us:
         s.useless -= {"loader-workers"} if loads else set()
-        return (ALONE.format("..."), MORE.format("More")) if loads else (*advice, _IF_LOADER)
+        return (ALONE.format("..."), IF_SO) if loads else (*advice, _IF_LOADER)
     return advice
 
 
