@@ -110,12 +110,18 @@ def loading(*waits: tuple[float, Sequence[str]], step_us: float = 26_000.0) -> p
 
 
 def workers(
-    many: int, until: float, *busy: tuple[float, Sequence[str]], idle: float = 0.0
+    many: int,
+    until: float,
+    *busy: tuple[float, Sequence[str]],
+    idle: float = 0.0,
+    start: float = 1000.0,
+    first: int = 1,
 ) -> list[programs.Machine]:
     """Worker processes with shares of their time in functions."""
     found = []
-    for process in range(1, many + 1):
+    for process in range(first, first + many):
         machine = programs.Machine(process=process)
+        machine.now = start
         while machine.now < until:
             for part, stack in busy:
                 machine.host(part * 10_000, *WORKER, *stack)
@@ -129,10 +135,10 @@ def workers(
 def test_a_loader_is_a_pipeline_of_workers() -> None:
     """4 workers make 17 batches/s, and the step could take 37."""
     machine = loading((33_000.0, GET), step_us=26_800.0)
-    crew = workers(
+    made = workers(
         4, machine.now, (0.41, (*ITEM, *JITTER)), (0.35, (*ITEM, *OPEN)), (0.24, (FETCH, *COLLATE))
     )
-    found = host_work(machine.trace(*crew))
+    found = host_work(machine.trace(*made))
     assert found.title == "The GPU waits for the DataLoader"
     assert found.confidence == "high"
     assert "It gets 17 batches/s, and could take 37" in found.summary
@@ -142,6 +148,18 @@ def test_a_loader_is_a_pipeline_of_workers() -> None:
     assert "PIL.open is 35 % of a worker: files:" in found.advice[2]
     assert found.where == ("train.py:9",)
     assert not found.switch, "it has workers"
+
+
+def test_workers_are_those_that_work_at_once() -> None:
+    """Not those of the epochs before, nor a validation loader's that wait for its turn."""
+    machine = loading((33_000.0, GET), step_us=26_800.0)
+    half, end = machine.now / 2, machine.now
+    made = workers(4, half - 10_000, (1.0, (*ITEM, *OPEN)))
+    made += workers(4, end, (1.0, (*ITEM, *OPEN)), start=half + 10_000, first=5)
+    made += workers(3, end, idle=1.0, first=9)
+    found = host_work(machine.trace(*made))
+    assert "4 workers, 100 % busy: PIL.open" in found.summary
+    assert "num_workers=9" in found.advice[0]
 
 
 def test_a_loader_is_as_late_without_the_wait_before_it() -> None:
@@ -163,15 +181,15 @@ def test_a_loader_is_as_late_without_the_wait_before_it() -> None:
 
 def test_workers_that_wait_are_not_too_few() -> None:
     machine = loading((32_800.0, GET))
-    crew = workers(4, machine.now, (0.3, (*ITEM, *OPEN)), idle=0.7)
-    found = host_work(machine.trace(*crew))
+    made = workers(4, machine.now, (0.3, (*ITEM, *OPEN)), idle=0.7)
+    found = host_work(machine.trace(*made))
     assert "the workers wait, too (4 workers, 30 % busy" in found.summary
     assert "prefetch_factor" in found.advice[0]
     pinning = f"{LIB}torch/utils/data/_utils/pin_memory.py"
     with machine.on_thread(7):
         machine.now = 1000.0
         machine.host(400_000.0, f"{pinning}:20 _pin_memory_loop", f"{pinning}:60 pin_memory")
-    assert "thread that pins" in host_work(machine.trace(*crew)).advice[0]
+    assert "thread that pins" in host_work(machine.trace(*made)).advice[0]
 
 
 def test_a_program_that_makes_its_batches_itself() -> None:
@@ -270,6 +288,7 @@ STACKS = {
     "tf.data:": (MAIN, f"{LIB}tensorflow/python/data/ops/iterator_ops.py:1 OwnedIterator.__next__"),
     "Hugging Face datasets:": (*ALONE, f"{LIB}datasets/arrow_dataset.py:2800 Dataset.__getitem__"),
     "collate whole batches": (*ALONE, *COLLATE),
+    "use_fast=True": (*ALONE, f"{LIB}transformers/models/owlv2/image_processing_owlv2.py:301 resize"),
     "take batches of tensors": (*ALONE, *ITEM, *JITTER),
     "files: decode": (*ALONE, *ITEM, *OPEN),
     "miniters=100": (MAIN, f"{LIB}tqdm/std.py:1230 tqdm.update"),

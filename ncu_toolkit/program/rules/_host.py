@@ -33,6 +33,9 @@ FEW: Final = Threshold(
 )
 #: Microseconds.
 BRIEF: Final = Threshold(2.5, "what a copy of so few bytes takes, where its size is not recorded")
+ALL: Final = Threshold(
+    0.8, "a range of which a fifth is elsewhere says where the host is, not what it waits for"
+)
 MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
 #: Of a range's name: microseconds of a time, and how long the range itself lasts.
 Ranges = Mapping[str, tuple[float, float]]
@@ -56,7 +59,7 @@ _PASSES: Final = re.compile(
 _WRAPS: Final = re.compile(
     r"(.*\.)?(wrapper|wrapped|inner|decorator|decorate_context|_fn|__torch_function__|<\w+>)$"
 )
-#: What is part of the function that it stands in (before Python 3.12 a function of its own).
+#: Parts of a function that were functions themselves before Python 3.12.
 _INNER: Final = re.compile(r"<(\w*comp|genexpr|lambda)>$")
 #: Modules of the standard library that run what they are given.
 _GLUE: Final = frozenset(
@@ -180,7 +183,8 @@ def stacks_in(
     microseconds that a nanosecond counts for."""
     found: dict[int, float] = defaultdict(float)
     for start, end, weight in times:
-        for sample in samples[bisect_right(samples, start, key=lambda each: each.end) :]:
+        first = bisect_right(samples, start, key=lambda each: each.end)
+        for sample in map(samples.__getitem__, range(first, len(samples))):
             if sample.start >= end:
                 break
             inside = min(sample.end, end) - max(sample.start, start)
@@ -323,12 +327,19 @@ def listed(times: Sequence[HostTime], whole_us: float) -> str:
 
 def ranges_during(s: StepFacts, late: Iterable[Away]) -> dict[str, tuple[float, float]]:
     """What the program named of that time, by its operators and ranges, and long calls of CUDA, on
-    the thread that launches then: microseconds of the time, and how long the ranges themselves last. Ranges that are in it for
-    less than half of their time explain none of it, unless they end there."""
+    the thread that launches then: microseconds of the time, and how long the ranges themselves last.
+
+    Ranges that are in it for less than half of their time explain none of it, unless they end there:
+    of those only what is in it counts. Nor do ranges around a whole step, and an operator that goes
+    on, which makes the launch that ends the time."""
     inside: dict[Mark | Call, tuple[int, float]] = {}
     ends: set[Mark | Call] = set()
     opened: dict[tuple[int, int], tuple[int, list[Mark | Call]]] = {}
-    for each in sorted(late, key=lambda each: each.start):
+    late = sorted(late, key=lambda each: each.start)
+    typical = s.step.window
+    alone = all(typical.start <= each.start < typical.end for each in late)
+    low, high = (typical.start, typical.end) if alone else (0, s.step.windows[-1].end)
+    for each in late:
         thread = each.launch.process, each.launch.thread
         marks = s.ranges.get(thread, [])
         following, before = opened.get(thread, (0, []))
@@ -348,8 +359,11 @@ def ranges_during(s: StepFacts, late: Iterable[Away]) -> dict[str, tuple[float, 
         outer = within.get(name)
         if outer and outer.thread == mark.thread and mark.end <= outer.end:
             continue  # a function that calls itself
-        length, (ns, more) = mark.end - mark.start, inside[mark]
-        if mark in ends or ns >= MOST.value * length:
+        ns, more = inside[mark]
+        length = ns if mark in ends else max(ns, min(mark.end, high) - max(mark.start, low))
+        goes_on = isinstance(mark, Mark) and mark.kind == "operator" and mark not in ends
+        everything = mark.start <= typical.start and mark.end >= typical.end
+        if ns >= MOST.value * length and not goes_on and not everything:
             us, whole = found.get(name, (0.0, 0.0))
             found[name], within[name] = (us + more, whole + length / 1e3), mark
     return found

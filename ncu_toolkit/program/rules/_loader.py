@@ -17,7 +17,9 @@ from ncu_toolkit.program.rules._host import MOST, functions_of, listed, module_o
 from ncu_toolkit.program.rules._words import dear
 
 ALONE: Final = "Make batches in other processes: DataLoader(num_workers={}, pin_memory=True, persistent_workers=True)."
-MORE: Final = "{} workers (num_workers=...), as long as there are cores for them: `ncu-toolkit profile` shows how busy they are, and with what."
+IF_SO: Final = "If it does so already: more workers, or move the preparation (augmentation, decoding) to the GPU."
+_MORE: Final = "{} workers (num_workers=...), as long as there are cores for them."
+_BUSY: Final = "`ncu-toolkit profile -- PROGRAM` shows how busy the workers are, and with what."
 _CHEAPER: Final = "Or less work in each: transforms on the GPU for the whole batch, decoded or smaller files, collating arrays, not rows."
 _LESS: Final = "do it over arrays, not item by item, on the GPU, or once before training and store what it gives."
 _KEEP: Final = "Keep the workers from epoch to epoch: DataLoader(..., persistent_workers=True)."
@@ -32,6 +34,10 @@ _IN_WORKER: Final = "torch/utils/data/_utils/worker"
 _FETCH: Final = "torch/utils/data/_utils/fetch"
 _PINNING: Final = "torch/utils/data/_utils/pin_memory"
 _NEXT: Final = re.compile(r"DataLoader\b.*__next__")
+#: Part of the longest call for a batch below which one makes none.
+_EMPTY: Final = 0.1
+#: Part of its time below which a worker has nothing to do.
+_HARDLY: Final = 0.05
 #: Functions of the loader that start and end its workers.
 _STARTS: Final = re.compile(r"(.*\.)?(__init__|_get_iterator|_shutdown_workers|_reset)$")
 BUSY: Final = Threshold(
@@ -45,6 +51,7 @@ class Loader:
 
     def __init__(self, s: StepFacts, stacks: Mapping[int, float], name: str, inside: float) -> None:
         self.s = s
+        self._modules: dict[int, tuple[str, ...]] = {}
         self.own = {at: us for at, us in stacks.items() if self._in(at, _IN_LOADER)}
         self.us = sum(self.own.values())
         self.range = name
@@ -60,28 +67,31 @@ class Loader:
         return [self.s.trace.frames[at] for at in self.s.trace.stacks[stack]]
 
     def _in(self, stack: int, module: str) -> bool:
-        return any(module_of(frame) == module for frame in self._frames(stack))
+        if stack not in self._modules:
+            self._modules[stack] = tuple(map(module_of, self._frames(stack)))
+        return module in self._modules[stack]
 
     def answer(self) -> tuple[str, tuple[str, ...]]:
         """What the host does, for a sentence, and what to do."""
         ran, whole_us = functions_of(self.s, self.own), sum(self.own.values())
-        told = f": {listed(ran, whole_us)}" * bool(ran)
+        named = f": {listed(ran, whole_us)}" * bool(ran)
         now_us, step_us = self._pace()
         if self.alone:
             pace = f"Making a batch takes {units.duration(now_us - step_us)}, the rest of the step {units.duration(step_us)}"
             advice = (*self.alone_advice(), *dear(ran, whole_us, "of the time for a batch", _LESS))
-            return f"while the program makes the batches itself{told}. {pace}.", advice
+            return f"while the program makes the batches itself{named}. {pace}.", advice
         starting = sum(us for at, us in self.own.items() if self._starts(at))
         if starting >= MOST.value * self.us:
-            return f"while the DataLoader starts or ends its workers{told}.", (_KEEP,)
+            return f"while the DataLoader starts or ends its workers{named}.", (_KEEP,)
         waits = "for the workers of the DataLoader" if self.by_workers else f"in {self.range}"
         waits = f"while the program waits {waits}. It gets {_rate(now_us)} batches/s, and could take {_rate(step_us)}."
-        if self.workers:
+        if self.workers[0]:
             return self._pipeline(waits)
         times = f"{units.significant(now_us / step_us, 2)} times as many" if step_us else "More"
+        ours = self.s.trace.source.startswith("ncu-toolkit")
         if self.by_workers:
-            return waits, (MORE.format(times), _CHEAPER)
-        return waits, (ALONE.format("..."), MORE.format("More"), _CHEAPER)
+            return waits, (_MORE.format(times), _CHEAPER, *(_BUSY,) * (not ours))
+        return waits, (ALONE.format("..."), IF_SO)
 
     def alone_advice(self) -> tuple[str, ...]:
         """How many workers would make the batches that the program makes itself."""
@@ -96,10 +106,8 @@ class Loader:
             return "..."
         if self.alone:
             return str(max(2, math.ceil((now_us - step_us) / step_us)))
-        working_us = sum(map(sum, (each.values() for each, _ in self.workers)))
-        seen_us = working_us + sum(waiting for _, waiting in self.workers)
-        many = len(self.workers) * working_us / (seen_us or 1.0)
-        return str(math.ceil(many * now_us / step_us)) if many else "..."
+        many, busy, _ = self.workers
+        return str(math.ceil(many * busy * now_us / step_us)) if busy else "..."
 
     def _pace(self) -> tuple[float, float]:
         """Microseconds from batch to batch, and those without what the program waits for them."""
@@ -113,13 +121,8 @@ class Loader:
 
     def _pipeline(self, waits: str) -> tuple[str, tuple[str, ...]]:
         """The same where the workers' own stacks are known."""
-        working: dict[int, float] = defaultdict(float)
-        for each, _ in self.workers:
-            for stack, us in each.items():
-                working[stack] += us
-        total, many = sum(working.values()), len(self.workers)
-        busy = total / (total + sum(waiting for _, waiting in self.workers) or 1.0)
-        ran = functions_of(self.s, working)
+        many, busy, working = self.workers
+        ran, total = functions_of(self.s, working), sum(working.values())
         some = f"{units.counted(many, 'worker')}, {units.percent(busy, 2)} busy"
         how = ": ".join(filter(None, (some, listed(ran, total))))
         if busy < BUSY.value:
@@ -141,17 +144,28 @@ class Loader:
         )
 
     @cached_property
-    def workers(self) -> list[tuple[dict[int, float], float]]:
-        """Of each worker the stacks in which it works, over all steps, and how long it waits."""
+    def workers(self) -> tuple[int, float, dict[int, float]]:
+        """How many workers there are at once, the part (0-1) of their time in which they work, and the
+        stacks of that, over all steps. Those that hardly work are another loader's."""
         times = [(each.start, each.end, 1e-3) for each in self.s.step.windows]
-        found = []
+        known: list[tuple[float, dict[int, float], int, int]] = []
         for samples in self.s.samples.values():
-            stacks = stacks_in(samples, times).items()
-            own = {at: us for at, us in stacks if self._in(at, _IN_WORKER)}
-            waiting = sum(us for at, us in own.items() if self._waits(at))
-            if own:
-                found.append(({at: us for at, us in own.items() if not self._waits(at)}, waiting))
-        return found
+            own = [sample for sample in samples if self._in(sample.stack, _IN_WORKER)]
+            if seen := stacks_in(own, times):
+                working = {at: us for at, us in seen.items() if not self._waits(at)}
+                known.append((sum(seen.values()), working, own[0].start, own[-1].end))
+        busy = [each for each in known if sum(each[1].values()) >= _HARDLY * each[0]] or known
+        working = defaultdict[int, float](float)
+        for _, stacks, _, _ in busy:
+            for at, us in stacks.items():
+                working[at] += us
+        many = max(
+            (sum(a <= start < b for _, _, a, b in busy) for _, _, start, _ in busy), default=0
+        )
+        ranks = len({op.process for op in self.s.trace.ops})
+        whole = sum(each[0] for each in busy)
+        part = sum(working.values()) / whole if whole else 0.0
+        return max(bool(many), round(many / ranks)), part, working
 
     def _pins(self) -> bool:
         """Whether the thread that pins batches is busy with it."""
@@ -168,8 +182,11 @@ class Loader:
         """Batches that a step takes, by PyTorch's ranges around each; 1 where there are none."""
         trace, windows = self.s.trace, self.s.step.windows
         names = {at for at, name in enumerate(trace.names) if _NEXT.search(name)}
-        marks = [mark.start for mark in trace.marks if mark.name in names]
-        count = bisect_left(marks, windows[-1].end) - bisect_left(marks, windows[0].start)
+        marks = [mark for mark in trace.marks if mark.name in names]
+        # the call after the last batch makes none
+        least = max((x.end - x.start for x in marks), default=0) * _EMPTY * self.alone
+        starts = [mark.start for mark in marks if mark.end - mark.start >= least]
+        count = bisect_left(starts, windows[-1].end) - bisect_left(starts, windows[0].start)
         return max(1, round(count / len(windows)))
 
 

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Final
@@ -54,10 +54,14 @@ def libraries() -> tuple[Words, ...]:
     return msgspec.convert(tables["words"], tuple[Words, ...])
 
 
-def _called(words: Words, frames: Iterable[PythonFrame]) -> bool:
-    modules = [f"{module_of(frame)}: {frame.function}" for frame in frames]
-    there = any(re.match(words.module, module) for module in modules)
-    return there and any(words.needs in module for module in modules)
+@lru_cache(maxsize=1 << 16)
+def _fits(module: str, frame: PythonFrame) -> bool:
+    return re.match(module, f"{module_of(frame)}: {frame.function}") is not None
+
+
+def _called(words: Words, frames: Sequence[PythonFrame]) -> bool:
+    there = any(_fits(words.module, frame) for frame in frames)
+    return there and any(words.needs in module_of(frame) for frame in frames)
 
 
 def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[Words, ...]:
@@ -112,8 +116,8 @@ def _waits(found: ProgramDiagnosis) -> Iterator[str]:
         return
     stacks = stacks_during(s, late)
     if sum(stacks.values()) >= MOST.value * us:
-        told = f"runs {listed(functions_of(s, stacks), sum(stacks.values()))}"
-    elif told := range_words(ranges_during(s, late), us):
-        told = f"is in {told}"
-    if told:
-        yield f"In {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {told}."
+        doing = f"runs {listed(functions_of(s, stacks), sum(stacks.values()))}"
+    elif doing := range_words(ranges_during(s, late), us):
+        doing = f"is in {doing}"
+    if doing:
+        yield f"In {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {doing}."

@@ -39,6 +39,7 @@ from ncu_toolkit.program.model import StepFinding
 from ncu_toolkit.program.rules import _words
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import (
+    ALL,
     MOST,
     OTHER_WORK,
     Away,
@@ -53,7 +54,7 @@ from ncu_toolkit.program.rules._host import (
     stacks_during,
     staged,
 )
-from ncu_toolkit.program.rules._loader import ALONE, MORE, Loader
+from ncu_toolkit.program.rules._loader import ALONE, IF_SO, Loader
 
 TITLE: Final = "The GPU waits for other work of the host"
 AGAIN: Final = "Code is compiled again and again"
@@ -135,19 +136,21 @@ class _Doing:
         name, inside = range_of(ranges, us)
         most, stacks = inside >= MOST.value * us, stacks_during(s, late)
         ran, seen_us = functions_of(s, stacks), sum(stacks.values())
-        told = listed(ran, seen_us) if seen_us >= MOST.value * us else ""
-        self.title, self.sure = "", bool(told) or most
+        named = listed(ran, seen_us) if seen_us >= MOST.value * us else ""
+        self.title = ""
+        self.sure = bool(named) or (most and inside >= ALL.value * ranges[name][1])
         self.rows = tuple(
-            f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if told
+            f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if named
         )
-        self.lines = tuple(each.line for each in ran[:1] if told and each.line) or places(s, late)
+        self.lines = tuple(each.line for each in ran[:1] if named and each.line) or places(s, late)
         words, loader = _words.for_stacks(s, "host-work", stacks), Loader(s, stacks, name, inside)
         if loader.us >= MOST.value * us:
             self.title, (self.words, advice) = LOADER, loader.answer()
+            self.sure = True
             s.useless -= set() if loader.by_workers else {"loader-workers"}
             advice = advice[loader.alone and any(each.needs for each in words) :]
-        elif told:
-            self.words = f"while the host runs {told}."
+        elif named:
+            self.words = f"while the host runs {named}."
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
@@ -175,7 +178,7 @@ def _advice(
     advice = (look, _OTHER)[not s.framework :]
     if not name and s.framework == "torch" and made >= MOST.value * us:
         s.useless -= {"loader-workers"} if loads else set()
-        return (ALONE.format("..."), MORE.format("More")) if loads else (*advice, _IF_LOADER)
+        return (ALONE.format("..."), IF_SO) if loads else (*advice, _IF_LOADER)
     return advice
 
 
