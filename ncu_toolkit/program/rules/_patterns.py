@@ -14,7 +14,10 @@ from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.model import Launch
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Call
 from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._host import copied
 
 #: Classes of kernels that pass over their data once, and do little with it.
 PASSES: Final = ("elementwise", "layout", "random", "fill", "reduction")
@@ -39,6 +42,17 @@ _COMPOSED: Final = {
 }  # fmt: skip
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
+SEQUENCE: Final = Threshold(
+    24.0, "launches for an item: what is longer is a network of its own, and one item fills the GPU"
+)
+ITEMS: Final = Threshold(
+    16.0, "passes of other sizes: layers of a network have the same, and are fewer than items"
+)
+#: Sizes that items, or parameters, have at least.
+_SIZES: Final = 3
+#: Launches for a parameter, of an update that is not Adam's.
+_UPDATE: Final = 6
+CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
 _TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
 _FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
@@ -277,3 +291,83 @@ def agree(one: Launch | None, other: Launch | None) -> bool:
     block = max(size // one.blocks, others // other.blocks)
     a, b = (2 if _FOUR.search(each.kernel) else 1 for each in (one, other))
     return abs(size - others) <= block or abs(size * a - others * b) <= 2 * block
+
+
+# ---- loops over items ----------------------------------------------------------------------------
+
+
+@remembered(4)
+def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Runs of launches that are the same short sequence again and again, with other sizes each time,
+    as a loop over items launches them: their places, and the passes. Of PyTorch's kernels the
+    operation counts, not the name, since libraries choose kernels by size. Takes 24 comparisons an
+    operation at most."""
+    update = optimizer(s)
+    taken = {*update.ops} if update else set[int]()
+    found: list[tuple[tuple[int, ...], int]] = []
+    for queue in s.queues:
+        # a copy of a few bytes comes and goes with what the host has cached
+        run = [at for at in queue if s.ops[at].kind == "kernel"]
+        kinds = [
+            None if at in taken else (s.classes[at], s.operations[at] or _name(s, at)) for at in run
+        ]
+        at = 0
+        while at < len(run):
+            end, passes = at, 0
+            for period in range(1, int(SEQUENCE.value) + 1):
+                stop = at
+                while stop < len(run) and kinds[stop] is not None:
+                    if stop >= at + period and kinds[stop] != kinds[stop - period]:
+                        break
+                    stop += 1
+                if (stop - at) // period >= ITEMS.value:
+                    end, passes = stop, (stop - at) // period
+                    break
+            if passes:
+                places = tuple(run[at:end])
+                if _sizes(s, places, len(places) // passes) >= _SIZES:
+                    found.append((places, passes))
+            at = max(end, at + 1)
+    return tuple(found)
+
+
+def _name(s: StepFacts, at: int) -> str:
+    launch = s.launches[at]
+    return launch.function if launch and s.classes[at] == "other" else ""
+
+
+def _sizes(s: StepFacts, places: tuple[int, ...], period: int) -> int:
+    """How many different sizes the launches at one place of the sequence have, at the one with most."""
+    return max(
+        len({s.ops[at].shape for at in places[first::period]}) for first in range(period)
+    )
+
+
+def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
+    """Loops that pass over a tensor after another by a few elementwise launches for each, as averages
+    of parameters do, and updates as their formula has them."""
+    return tuple(
+        places
+        for places, passes in items(s)
+        if len(places) // passes <= _UPDATE and all(s.classes[at] in PASSES for at in places)
+    )
+
+
+# ---- what waits ----------------------------------------------------------------------------------
+
+
+@remembered(4)
+def waiting(s: StepFacts) -> tuple[Call, ...]:
+    """Calls of the step that return when the GPU is done, by start: synchronisations, and copies that
+    read a few bytes back."""
+    reads = {op.call for op in s.ops if copied(op) == "read" and op.kind == "copy"}
+    calls = {s.trace.calls[at] for at in reads if at >= 0}
+    calls.update(call for call in s.calls if call.kind == "sync")
+    return tuple(sorted(calls, key=lambda call: (call.start, call.end)))
+
+
+def cut(s: StepFacts) -> bool:
+    """Whether waits cut the step into pieces, so that no CUDA graph holds it."""
+    syncs = sum(call.kind == "sync" for call in s.calls)
+    waits = max(syncs, len(waiting(s)) - syncs)
+    return waits > 1 and waits >= CUT.value * s.step.launches

@@ -27,8 +27,11 @@ without graphs; PyTorch documentation, "CUDA Graphs".
 
 from typing import Final
 
+import msgspec
+
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
 
@@ -39,7 +42,8 @@ MANY: Final = Threshold(
 WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
-CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
+ALONE: Final = Threshold(0.5, "of a jitted step's kernels few are of one operator: XLA fuses them")
+_EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
 #: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
 RECORDED_US: Final = 2.0
 _LARGER: Final = (
@@ -82,11 +86,9 @@ def find(s: StepFacts) -> StepOutcome:
     recorded = RECORDED_US * len(late)
     sure = s.worth(us - recorded, WAITING)
     each = us / len(late)
-    syncs = sum(call.kind == "sync" for call in s.calls)
-    waits = syncs > 1 and syncs >= CUT.value * s.step.launches
-    if waits:
+    if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
-    return s.finding(
+    finding = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
         "high" if sure else "low",
@@ -99,3 +101,11 @@ def find(s: StepFacts) -> StepOutcome:
         ),
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
     )
+    return msgspec.structs.replace(finding, title=_EAGER) if _eager(s) else finding
+
+
+def _eager(s: StepFacts) -> bool:
+    """Whether JAX runs operator by operator: nearly each kernel is of one, which XLA did not fuse."""
+    kernels = [launch.function for launch in s.launches if launch]
+    alone = sum(name.startswith("wrapped_") for name in kernels)
+    return s.framework == "xla" and alone >= ALONE.value * len(kernels)
