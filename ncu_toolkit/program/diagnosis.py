@@ -40,9 +40,10 @@ from ncu_toolkit.program.model import (
     StepFinding,
 )
 from ncu_toolkit.program.rules import _double, _patterns, step_rules
-from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._facts import StepFacts, grid_text
 from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for
+from ncu_toolkit.program.traces.classes import kernel_class
 
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
@@ -50,7 +51,8 @@ COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
 ALIKE: Final = Threshold(
-    0.8, "ceilings differ by more than a fifth from what fixes save, so that nearer ones are not apart"
+    0.8,
+    "ceilings differ by more than a fifth from what fixes save, so that nearer ones are not apart",
 )
 LATE: Final = "launch-bound"
 OPTIMIZER: Final = "optimizer-launches"
@@ -87,6 +89,7 @@ _WHY: Final[Mapping[GapCause, str]] = {
     "unknown": "the trace does not show why",
 }
 DOMINANT: Final = Threshold(0.5, "the largest part of the step, whatever the others are")
+NAMED: Final = Threshold(0.3, "a third of the step is what a reader asks about first")
 #: Findings of kernels that are shown: more is what the table of kernels is for.
 _KERNELS: Final = 8
 
@@ -133,7 +136,7 @@ def diagnose_program(
         findings=tuple(shown),
         considered=tuple(considered),
         together_us=together(shown, account, step.ops),
-        notes=tuple(_unexplained(s, shown)),
+        notes=(*_dominant(s, shown), *_unexplained(s, shown)),
     )
 
 
@@ -300,6 +303,31 @@ def _keeping(advice: Sequence[str], lines: Iterable[str]) -> Iterator[Advice]:
     return (Advice("Keep it", line) for line in lines if not any(line in each for each in advice))
 
 
+def _dominant(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
+    """What takes NAMED of the step or more and is in no finding: a sentence for each kernel, with its
+    operator, grid and line."""
+    taken = {at for finding in shown for at in finding.ops}
+    kernels: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for at, launch in enumerate(s.launches):
+        if launch is not None:
+            kernels[s.operator(at), launch.function].append(at)
+    for (operator, function), places in sorted(kernels.items(), key=lambda each: -s.us(each[1])):
+        us = s.us(places)
+        if not s.worth(us, NAMED) or s.us(taken.intersection(places)) >= us / 2:
+            continue
+        grids = {launch.grid for at in places if (launch := s.launches[at]) and launch.grid}
+        grid = units.counted(len(grids), "grid")
+        if len(grids) == 1:
+            grid = f"grid {grid_text(*grids)}"
+        known = [operator, grid * bool(grids), *s.where(places)[:1]]
+        about = ", ".join(filter(None, known))
+        kind = kernel_class(next(filter(None, (s.launches[at] for at in places)))).label.lower()
+        yield (
+            f"{units.percent(s.share(us), 2)} of the {s.word} is in {function}{f' ({about})' * bool(about)}: "
+            f"{units.counted(len(places), 'launch', 'launches')}, {kind}. No known cause of lost time shows in the trace."
+        )
+
+
 def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     """What is not known of idle time that no finding has, a sentence for each cause."""
     explained = {at for finding in shown for at in finding.gaps}
@@ -333,7 +361,9 @@ def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
     for each in sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title)):
         at = len(order)
         if each.switch and each.measured_us is None:
-            while at and _rewrite(order[at - 1]) and worth(each) >= ALIKE.value * worth(order[at - 1]):
+            while (
+                at and _rewrite(order[at - 1]) and worth(each) >= ALIKE.value * worth(order[at - 1])
+            ):
                 at -= 1
         order.insert(at, each)
     for each in [each for each in order if each.before]:

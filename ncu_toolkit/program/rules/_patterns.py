@@ -43,10 +43,13 @@ _COMPOSED: Final = {
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
 SEQUENCE: Final = Threshold(
-    24.0, "launches for an item: what is longer is a network of its own, and one item fills the GPU"
+    32.0, "launches for an item: what is longer is a network of its own, and one item fills the GPU"
 )
 ITEMS: Final = Threshold(
     16.0, "passes of other sizes: layers of a network have the same, and are fewer than items"
+)
+MORE: Final = Threshold(
+    96.0, "passes of the same sizes: no network has as many layers that are alike"
 )
 #: Sizes that items, or parameters, have at least.
 _SIZES: Final = 3
@@ -298,10 +301,10 @@ def agree(one: Launch | None, other: Launch | None) -> bool:
 
 @remembered(4)
 def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Runs of launches that are the same short sequence again and again, with other sizes each time,
-    as a loop over items launches them: their places, and the passes. Of PyTorch's kernels the
-    operation counts, not the name, since libraries choose kernels by size. Takes 24 comparisons an
-    operation at most."""
+    """Runs of launches that are the same short sequence again and again, as a loop over items launches
+    them: their places, and the passes. Fewer than MORE have other sizes each time; a native program's
+    are steps in time, more often. What a kernel computes counts, not its name, since libraries choose
+    kernels by size. Takes 32 comparisons an operation at most."""
     update = optimizer(s)
     taken = {*update.ops} if update else set[int]()
     found: list[tuple[tuple[int, ...], int]] = []
@@ -325,7 +328,8 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
                     break
             if passes:
                 places = tuple(run[at:end])
-                if _sizes(s, places, len(places) // passes) >= _SIZES:
+                many = s.framework and passes >= MORE.value
+                if many or _sizes(s, places, len(places) // passes) >= _SIZES:
                     found.append((places, passes))
             at = max(end, at + 1)
     return tuple(found)
@@ -338,9 +342,7 @@ def _name(s: StepFacts, at: int) -> str:
 
 def _sizes(s: StepFacts, places: tuple[int, ...], period: int) -> int:
     """How many different sizes the launches at one place of the sequence have, at the one with most."""
-    return max(
-        len({s.ops[at].shape for at in places[first::period]}) for first in range(period)
-    )
+    return max(len({s.ops[at].shape for at in places[first::period]}) for first in range(period))
 
 
 def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:

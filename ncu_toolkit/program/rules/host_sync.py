@@ -120,14 +120,21 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic=(
             f"{units.counted(len(gaps), 'gap')} of {units.duration(idle / max(1, len(gaps)))} on average: {units.duration(idle)}. "
             "None is left if work is queued before the host waits.",
-            *[f"Launches that follow come earlier by the time that the call before them held the host: {units.duration(delayed)} less idle."] * bool(late),
+            *[
+                f"Launches that follow come earlier by the time that the call before them held the host: {units.duration(delayed)} less idle."
+            ]
+            * bool(late),
         ),
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
             *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
     )
-    lines = s.waited(gaps) if s.idle_us(gaps) >= delayed else s.lines((c, c.end - c.start) for c in waiting)
+    lines = (
+        s.waited(gaps)
+        if s.idle_us(gaps) >= delayed
+        else s.lines((c, c.end - c.start) for c in waiting)
+    )
     return msgspec.structs.replace(finding, where=lines or finding.where)
 
 

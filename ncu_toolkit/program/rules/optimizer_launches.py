@@ -49,7 +49,8 @@ _WRITTEN: Final = (
 )
 _LOOPS: Final = "Loop over parameters in many launches"
 _LISTS: Final = (
-    "Pass lists of all tensors to one call: torch._foreach_lerp_(averages, parameters, 1 - decay) for an EMA, torch._foreach_mul_ and torch._foreach_add_ for other updates.",
+    "Pass lists of all tensors to one call: torch._foreach_lerp_(averages, parameters, 1 - decay) for an EMA, torch._foreach_mul_ and "
+    "torch._foreach_add_ for other updates.",
     "Or torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, which does that.",
 )
 #: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
@@ -92,8 +93,9 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepOutcome:
     if not s.worth(us + idle - left):
         return s.ruled_out(f"Loops over parameters take little of the {s.word}.", *evidence)
     finding = s.finding(
-        f"{units.count(len(ops))} elementwise launches ({units.listed([word for word, _ in words.most_common(3)])}) pass over one tensor after another, as an average of the "
-        f"parameters (EMA) or an update of them does. With the gaps between them they take {s.of_step(us + idle)}.",
+        f"{units.count(len(ops))} elementwise launches ({units.listed([word for word, _ in words.most_common(3)])}) pass over one tensor "
+        f"after another, as an average of the parameters (EMA) or an update of them does. "
+        f"With the gaps between them they take {s.of_step(us + idle)}.",
         "medium",
         us + idle - left,
         ops=ops,

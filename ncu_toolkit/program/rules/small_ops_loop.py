@@ -52,7 +52,8 @@ _ADVICE: Final = {
               "If none does: one launch whose grid has a dimension more, for the items."),
 }  # fmt: skip
 _ITEMS: Final = (
-    "Items of different size in one pass: put them one after another in one tensor, with an index of the item for each row (as torch_geometric's Batch does), or pad them to one size and mask.",
+    "Items of different size in one pass: put them one after another in one tensor, with an index of the item for each row "
+    "(as torch_geometric's Batch does), or pad them to one size and mask.",
 )
 #: What multiplies many matrices in one call.
 _BATCHED: Final = {"torch": "torch.bmm", "xla": "jax.numpy.einsum", "cupy": "cupy.matmul"}
@@ -88,7 +89,7 @@ def find(s: StepFacts) -> StepOutcome:
     name = launch.function if launch else ""
     kinds = f"{name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs"
     if passes:
-        kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}, each pass with its own sizes"
+        kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
     return s.finding(
         f"{units.count(len(places))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)}. One {'pass over all items' if passes else 'launch'} could do the work of a loop.",
