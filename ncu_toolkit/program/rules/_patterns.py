@@ -53,6 +53,13 @@ MORE: Final = Threshold(
 )
 #: Sizes that items, or parameters, have at least.
 _SIZES: Final = 3
+BRIEF: Final = Threshold(
+    10.0, "us: an operator takes the host 10 to 50, and longer kernels are not what a loop costs"
+)
+#: What updates of parameters compute.
+_UPDATES: Final = (
+    "add", "sub", "neg", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "fill", "sqrt", "rsqrt", "pow",
+)  # fmt: skip
 #: Launches for a parameter, of an update that is not Adam's.
 _UPDATE: Final = 6
 CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
@@ -326,11 +333,9 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
                 if (stop - at) // period >= ITEMS.value:
                     end, passes = stop, (stop - at) // period
                     break
-            if passes:
-                places = tuple(run[at:end])
-                many = s.framework and passes >= MORE.value
-                if many or _sizes(s, places, len(places) // passes) >= _SIZES:
-                    found.append((places, passes))
+            places = tuple(run[at:end])
+            if passes and _of_items(s, places, len(places) // passes):
+                found.append((places, passes))
             at = max(end, at + 1)
     return tuple(found)
 
@@ -340,9 +345,23 @@ def _name(s: StepFacts, at: int) -> str:
     return launch.function if launch and s.classes[at] == "other" else ""
 
 
-def _sizes(s: StepFacts, places: tuple[int, ...], period: int) -> int:
-    """How many different sizes the launches at one place of the sequence have, at the one with most."""
-    return max(len({s.ops[at].shape for at in places[first::period]}) for first in range(period))
+def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
+    """Whether passes of `period` launches are those of items: short, and of other sizes each time, or
+    so many that they are no layers. Launches of one item have sizes in common. Passes of one size
+    that read back are those of a solver, which decides by what it reads."""
+    if s.us(run) > BRIEF.value * len(run):
+        return False
+    blocks = [getattr(s.launches[at], "blocks", None) for at in run]
+    passes = [blocks[at : at + period] for at in range(0, len(run) - period + 1, period)]
+    common = sum(len({*each}) < period for each in passes)
+    if period > 1 and common < len(passes) / 2:
+        return False
+    sizes = max(len({s.ops[at].shape for at in run[first::period]}) for first in range(period))
+    if sizes >= _SIZES:
+        return True
+    start, end = s.ops[run[0]].start, s.ops[run[-1]].end
+    reads = sum(start <= call.start < end for call in waiting(s))
+    return bool(s.framework) and len(passes) >= MORE.value and reads < len(passes) / 2
 
 
 def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
@@ -351,7 +370,9 @@ def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
     return tuple(
         places
         for places, passes in items(s)
-        if len(places) // passes <= _UPDATE and all(s.classes[at] in PASSES for at in places)
+        if len(places) // passes <= _UPDATE
+        and all(s.classes[at] in (*PASSES, "optimizer") for at in places)
+        and all(s.operations[at] in _UPDATES for at in places)
     )
 
 
