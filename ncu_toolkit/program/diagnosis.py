@@ -324,7 +324,7 @@ def _dominant(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
         kind = kernel_class(next(filter(None, (s.launches[at] for at in places)))).label.lower()
         yield (
             f"{units.percent(s.share(us), 2)} of the {s.word} is in {function}{f' ({about})' * bool(about)}: "
-            f"{units.counted(len(places), 'launch', 'launches')}, {kind}. No known cause of lost time shows in the trace."
+            f"{units.counted(len(places), 'launch', 'launches')}, {kind}. The trace shows no cause for it."
         )
 
 

@@ -356,7 +356,7 @@ def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
     common = sum(len({*each}) < period for each in passes)
     if period > 1 and common < len(passes) / 2:
         return False
-    sizes = max(len({s.ops[at].shape for at in run[first::period]}) for first in range(period))
+    sizes = max(len({*blocks[first::period]}) for first in range(period))
     if sizes >= _SIZES:
         return True
     start, end = s.ops[run[0]].start, s.ops[run[-1]].end

@@ -36,6 +36,7 @@ NEW: Final = Threshold(
 )
 IDLE: Final = Threshold(0.5, "of the run: where the GPU works for most of it, its work counts")
 _ALLOCATES: Final = "allocating and freeing memory"
+_CODE: Final = "loading modules"
 _LOADS: Final = "first launches of {} (code is loaded, libraries are set up)"
 _TRIES: Final = "choosing algorithms of convolutions"
 _WAITS: Final = "waiting for the GPU or for copies"
@@ -64,20 +65,27 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if s.steady or new < NEW.value or not s.worth(idle, IDLE):
         return s.ruled_out("It is not a first pass alone.", *evidence)
-    away = s.idle_us(at for at in s.idle("host late") if s.gaps[at].us >= OTHER_WORK.value)
+    code = {
+        at
+        for at in s.idle("host late")
+        if s.gaps[at].call >= 0 and s.trace.calls[s.gaps[at].call].kind == "load"
+    }
+    long = {at for at in s.idle("host late") if s.gaps[at].us >= OTHER_WORK.value}
+    away = s.idle_us(long - code)
     if away > idle / 2:
         return s.ruled_out(
             "The GPU is idle in a few long pauses, which have a cause of theirs.", *evidence
         )
     kernels, loaded = {*first.values()}, set[int]()
     spent: dict[str, float] = defaultdict(float)
-    for gap, chain in zip(s.gaps, s.within([s.call(gap.before) for gap in s.gaps]), strict=True):
-        kind = _ELSE
+    chains = s.within([s.call(gap.before) for gap in s.gaps])
+    for at, (gap, chain) in enumerate(zip(s.gaps, chains, strict=True)):
+        kind = _CODE if at in code else _ELSE
         if gap.cause == "allocation":
             kind = _ALLOCATES
         elif gap.cause in ("sync", "copy"):
             kind = _TRIES if any("convolution" in name for name in chain) else _WAITS
-        elif gap.before in kernels and gap.us < OTHER_WORK.value:
+        elif gap.before in kernels and at not in code | long:
             kind = _LOADS
             loaded.add(gap.before)
         spent[kind] += gap.us
