@@ -469,8 +469,11 @@ def test_a_kernel_that_takes_a_third_is_named(copies: int) -> None:
 
 
 def test_jax_outside_of_jit_is_called_so() -> None:
-    for name, eager in (("wrapped_multiply", True), ("loop_multiply_fusion", False)):
-        work = [(f"{name}_{at % 7}", 4.0, 20.0, "host late") for at in range(60)]
+    for number, eager in (("", True), ("_7", False)):
+        work = [
+            (f"loop_{word}_fusion{number}", 4.0, 20.0, "host late")
+            for word in ("add", "tanh", "sub")
+        ] * 20
         first = diagnose_program(*step_of(work)).findings[0]
         assert first.rule == "launch-bound"
         assert first.title.startswith("JAX launches operator by operator") == eager

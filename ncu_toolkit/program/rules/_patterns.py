@@ -345,6 +345,12 @@ def _name(s: StepFacts, at: int) -> str:
     return launch.function if launch and s.classes[at] == "other" else ""
 
 
+def sizes(s: StepFacts, run: tuple[int, ...], period: int) -> int:
+    """How many sizes the launches at one place of a pass of `period` have, at the one with most."""
+    blocks = [getattr(s.launches[at], "blocks", None) for at in run]
+    return max(len({*blocks[first::period]}) for first in range(period))
+
+
 def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
     """Whether passes of `period` launches are those of items: short, and of other sizes each time, or
     so many that they are no layers. Launches of one item have sizes in common. Passes of one size
@@ -356,8 +362,7 @@ def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
     common = sum(len({*each}) < period for each in passes)
     if period > 1 and common < len(passes) / 2:
         return False
-    sizes = max(len({*blocks[first::period]}) for first in range(period))
-    if sizes >= _SIZES:
+    if sizes(s, run, period) >= _SIZES:
         return True
     start, end = s.ops[run[0]].start, s.ops[run[-1]].end
     reads = sum(start <= call.start < end for call in waiting(s))

@@ -59,6 +59,9 @@ _SPARSE: Final = (
     "Geometric, give the layer a SparseTensor or a torch.sparse CSR tensor as edge_index.",
     "Or sort by the target row and reduce its segments: torch.segment_reduce, torch_scatter.segment_csr.",
 )
+_CACHED: Final = (
+    "If the graph stays the same: GCNConv(..., cached=True) keeps its normalisation from pass to pass.",
+)
 _SLOTS: Final = (
     "Embedding gradients: nn.Embedding(..., sparse=True), or nn.EmbeddingBag for sums over a bag.",
 )
@@ -79,6 +82,10 @@ def find(s: StepFacts) -> StepOutcome:
         f" Products of one row each that may read them take {s.of_step(s.us(rows))}."
         * s.worth(s.us(rows))
     )
+    # a sum over neighbours reads the rows all the same, and writes none of them
+    graph = bool(adds) and not rows
+    stays = (us - s.us(adds)) / 2 * graph
+    pyg = graph and any("torch_geometric" in line for line in s.trace.lines)
     by = Counter[str]()
     for at in places:
         by[_words(s, at)] += s.us([at])  # type: ignore[assignment]
@@ -90,16 +97,16 @@ def find(s: StepFacts) -> StepOutcome:
         [f"{name} ({units.percent(s.share(t), 2)})" for name, t in by.most_common(3)]
     )
     table = all(_TABLE.search(_named(s, at)) for at in places)
-    torch = _SLOTS if table else (*_SPARSE * bool(adds), *_GATHER * (s.us(adds) < us / 2), _SORT)
+    torch = _SLOTS if table else (*_SPARSE * graph, *_CACHED * pyg, *_GATHER * (not graph), _SORT)
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} gather or scatter rows by an index: {s.of_step(us)}{told}. {named}.{products}",
         "medium" if s.worth(us, MOST) else "low",
-        us + s.us(rows),
+        us + s.us(rows) - stays,
         ops=sorted((*places, *rows)),
         evidence=evidence,
-        arithmetic=f"All {units.duration(us)} go if what follows reads the rows where they are, or sums them before they are written."
-        + f" So do {units.duration(s.us(rows))} of products of one row, up to what one product for all rows takes."
-        * bool(products),
+        arithmetic=f"A sparse product reads the rows that are gathered, and writes none: {units.duration(stays)} of {units.duration(us)} stay."
+        if graph
+        else f"All {units.duration(us)} go if what follows reads the rows where they are{', and products of one row too' * bool(products)}.",
         advice=s.advice(
             "Sum over neighbours by a sparse product (cuSPARSE, CSR) or a segmented reduction; use rows where they are instead of copies.",
             "Sort the index: neighbouring entries then share a row in cache, and sums into a row need no atomics.",

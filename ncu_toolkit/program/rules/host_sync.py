@@ -98,11 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         reason = f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them."
         return s.ruled_out(reason, *evidence)
     by_text, instead = _callers(s, causes)
-    idle = s.idle_us(gaps)
-    # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.
-    waited = sum(call.end - call.start for call in {*causes}) / 1e3
-    ahead = s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
-    if ahead:
+    if ahead := _ahead(s, causes):
         late = launched_late(s, OTHER_WORK)
         delayed = s.idle_us(late)
     then = f", and for {units.duration(delayed)} more as launches come late" * bool(late)
@@ -117,25 +113,32 @@ def find(s: StepFacts) -> StepOutcome:
         ops=reads,
         gaps=sorted({*gaps, *late}),
         evidence=evidence,
-        arithmetic=(
-            f"{units.counted(len(gaps), 'gap')} of {units.duration(idle / max(1, len(gaps)))} on average: {units.duration(idle)}. "
-            "None is left if work is queued before the host waits.",
-            *[
-                f"Launches that follow come earlier by the time that the call before them held the host: {units.duration(delayed)} less idle."
-            ]
-            * bool(late),
-        ),
+        arithmetic=f"{units.counted(len(gaps), 'gap')} of {units.duration(s.idle_us(gaps) / max(1, len(gaps)))} on average: "
+        f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits."
+        + f" Launches come earlier by the time that the call before them held the host: {units.duration(delayed)} less idle."
+        * bool(late),
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
             *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
     )
-    lines = (
-        s.waited(gaps)
-        if s.idle_us(gaps) >= delayed
-        else s.lines((c, c.end - c.start) for c in waiting)
+    return msgspec.structs.replace(
+        finding, where=_lines(s, gaps, waiting, delayed) or finding.where
     )
-    return msgspec.structs.replace(finding, where=lines or finding.where)
+
+
+def _ahead(s: StepFacts, causes: Sequence[Call]) -> bool:
+    """Whether the host waits for longer than the GPU idles: without that it would be ahead of the GPU."""
+    waited = sum(call.end - call.start for call in {*causes}) / 1e3
+    return s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
+
+
+def _lines(
+    s: StepFacts, gaps: Sequence[int], waiting: Sequence[Call], delayed: float
+) -> tuple[str, ...]:
+    if s.idle_us(gaps) >= delayed:
+        return s.waited(gaps)
+    return s.lines((call, call.end - call.start) for call in waiting)
 
 
 def _delayed(s: StepFacts, waiting: Sequence[Call]) -> tuple[list[int], float]:

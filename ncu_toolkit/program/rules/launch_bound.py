@@ -25,6 +25,7 @@ NVIDIA developer blog "Getting Started with CUDA Graphs": 2.2 microseconds of a 
 without graphs; PyTorch documentation, "CUDA Graphs".
 """
 
+import re
 from typing import Final
 
 import msgspec
@@ -42,7 +43,10 @@ MANY: Final = Threshold(
 WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
-ALONE: Final = Threshold(0.5, "of a jitted step's kernels few are of one operator: XLA fuses them")
+ALONE: Final = Threshold(
+    0.8, "a module of a whole step has several kernels of each kind, with numbers"
+)
+_OF_XLA: Final = re.compile(r"fusion|^wrapped_")
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
 #: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
 RECORDED_US: Final = 2.0
@@ -105,7 +109,8 @@ def find(s: StepFacts) -> StepOutcome:
 
 
 def _eager(s: StepFacts) -> bool:
-    """Whether JAX runs operator by operator: nearly each kernel is of one, which XLA did not fuse."""
-    kernels = [launch.function for launch in s.launches if launch]
-    alone = sum(name.startswith("wrapped_") for name in kernels)
-    return s.framework == "xla" and alone >= ALONE.value * len(kernels)
+    """Whether JAX runs operator by operator. XLA numbers the kernels of a module that are of one kind
+    (`loop_add_fusion_3`); an operator alone is a module with one kernel, which has no number."""
+    names = [launch.function for launch in s.launches if launch]
+    alone = sum(_OF_XLA.search(name) is not None and not name[-1].isdigit() for name in names)
+    return s.framework == "xla" and alone >= ALONE.value * len(names)

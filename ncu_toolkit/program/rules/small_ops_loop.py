@@ -87,6 +87,8 @@ def find(s: StepFacts) -> StepOutcome:
     said = f"They are matrix products: one batched call does them ({batched})."
     products = (said,) * all(s.classes[at] == "product" for at in places)
     name = launch.function if launch else ""
+    varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
+    varied = varied and s.framework == "torch"
     kinds = f"{name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs"
     if passes:
         kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
@@ -100,7 +102,7 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
         f"gaps between them ({units.duration(idle)}) go.",
-        advice=(*_ITEMS * (passes > 0 and s.framework == "torch"), *products, *s.advice(**_ADVICE)),
+        advice=(*_ITEMS * varied, *products, *s.advice(**_ADVICE)),
     )
 
 
