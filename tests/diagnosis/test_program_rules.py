@@ -128,6 +128,15 @@ FFT = "void vector_fft<256u, EPT<8u>, 2u, 12u, (layout_t)0, unsigned int, double
     [
         ([programs.ADD, DOUBLE, DOUBLE, FFT], 3),
         ([programs.sgemm(), DOUBLE.replace("double", "c10::complex<double>"), FFT], 2),
+        (["ampere_cgemm_64x64_nn", DOUBLE], 1),
+        (
+            [
+                programs.ADD,
+                "ampere_zgemm_64x64_nn",
+                "cutlass_80_tensorop_z884gemm_64x32_16x3_tn_align1",
+            ],
+            2,
+        ),
         (["cupy_add__float32_float64_float64", "cupy_exp__float64_float64"], 1),
         ([DOUBLE, FFT], 0),
         ([programs.ADD, programs.MUL, programs.FOREACH_ADAM, programs.RANDOM], 0),
