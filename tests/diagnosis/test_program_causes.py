@@ -319,6 +319,12 @@ def pieces(made: programs.Machine) -> None:
         made.host(20.0)
 
 
+def slots(made: programs.Machine) -> None:
+    for _ in range(200):
+        made.copy("DtoD", 2048, line="fit.py:9")
+        made.host(20.0)
+
+
 def reading(made: programs.Machine) -> None:
     for _ in range(30):
         for size in range(7):
@@ -333,6 +339,7 @@ def reading(made: programs.Machine) -> None:
         (items, "small-ops-loop", "one after another in one tensor"),
         (layers, "launch-bound", "torch.compile"),
         (pieces, "host-copy", "pinned buffer"),
+        (slots, "host-copy", "takes a list of their places"),
         (reading, "host-sync", ""),
     ],
 )

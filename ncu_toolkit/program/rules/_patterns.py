@@ -43,13 +43,17 @@ _COMPOSED: Final = {
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
 SEQUENCE: Final = Threshold(
-    32.0, "launches for an item: what is longer is a network of its own, and one item fills the GPU"
+    96.0,
+    "launches for an item: a small network's forward pass; what is longer is a step of its own",
 )
 ITEMS: Final = Threshold(
     16.0, "passes of other sizes: layers of a network have the same, and are fewer than items"
 )
 MORE: Final = Threshold(
     96.0, "passes of the same sizes: no network has as many layers that are alike"
+)
+ALIKE: Final = Threshold(
+    32.0, "launches of such a pass: an item's few operations; a simulated environment has more"
 )
 #: Sizes that items, or parameters, have at least.
 _SIZES: Final = 3
@@ -58,10 +62,10 @@ BRIEF: Final = Threshold(
 )
 #: What updates of parameters compute.
 _UPDATES: Final = (
-    "add", "sub", "neg", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "fill", "sqrt", "rsqrt", "pow",
+    "add", "sub", "neg", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "fill", "sqrt", "rsqrt", "pow", "sum", "",
 )  # fmt: skip
 #: Launches for a parameter, of an update that is not Adam's.
-_UPDATE: Final = 6
+_UPDATE: Final = 16
 CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
 _TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
@@ -311,7 +315,7 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
     """Runs of launches that are the same short sequence again and again, as a loop over items launches
     them: their places, and the passes. Fewer than MORE have other sizes each time; a native program's
     are steps in time, more often. What a kernel computes counts, not its name, since libraries choose
-    kernels by size. Takes 32 comparisons an operation at most."""
+    kernels by size. Takes 0.1 s for 10 000 operations."""
     update = optimizer(s)
     taken = {*update.ops} if update else set[int]()
     found: list[tuple[tuple[int, ...], int]] = []
@@ -324,7 +328,10 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
         at = 0
         while at < len(run):
             end, passes = at, 0
-            for period in range(1, int(SEQUENCE.value) + 1):
+            most = min(SEQUENCE.value, (len(run) - at) / ITEMS.value)
+            for period in range(1, int(most) + 1):
+                if kinds[at] is None or kinds[at + period] != kinds[at]:
+                    continue
                 stop = at
                 while stop < len(run) and kinds[stop] is not None:
                     if stop >= at + period and kinds[stop] != kinds[stop - period]:
@@ -366,7 +373,8 @@ def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
         return True
     start, end = s.ops[run[0]].start, s.ops[run[-1]].end
     reads = sum(start <= call.start < end for call in waiting(s))
-    return bool(s.framework) and len(passes) >= MORE.value and reads < len(passes) / 2
+    many = len(passes) >= MORE.value and period <= ALIKE.value
+    return many and bool(s.framework) and reads < len(passes) / 2
 
 
 def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:

@@ -48,7 +48,21 @@ TINY: Final = Threshold(
     65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start"
 )
 TIMES: Final = Threshold(32.0, "a batch has a few tensors, and a model a few inputs")
-_TINY: Final = "Many tiny copies between host and device"
+_TINY: Final = "Many tiny copies, one by one"
+_ONCE: Final = {
+    "": ("Put the pieces into one pinned buffer of the host, and copy it once.",),
+    "torch": ("Make one tensor on the host (torch.stack, torch.cat, or slices of one pinned buffer), copy it once with "
+              "non_blocking=True, and take slices of it on the GPU.",
+              'Make constants on the GPU once, before the loop: torch.tensor(..., device="cuda") in it copies each time.'),
+    "cupy": ("Put the pieces into one NumPy array and copy it once (cupy.asarray); take slices of it on the GPU.",),
+    "xla": ("Put the pieces into one array before jax.device_put.",),
+}  # fmt: skip
+#: The same of copies within the GPU.
+_INSIDE: Final = {
+    "": ("Copy all pieces in one kernel that takes a list of their places, or by one cudaMemcpy2DAsync where they are evenly spaced.",),
+    "torch": ("Copy all pieces in one call: torch.cat or torch.stack, index_copy_ with all places, or torch._foreach_copy_ for lists of tensors.",),
+    "cupy": ("Copy all pieces in one call: cupy.concatenate, or an assignment to all places (x[places] = values).",),
+}  # fmt: skip
 #: What to do about pageable memory, by framework, and about other copies.
 _PIN: Final = {
     "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",),
@@ -77,22 +91,27 @@ def find(s: StepFacts) -> StepOutcome:
 def _tiny(s: StepFacts) -> StepFinding | None:
     """Copies one by one that would be one, with what the GPU idles before each: the next was not
     launched yet, or the host waited for the one before."""
+    small = {
+        at: op.path
+        for at, op in enumerate(s.ops)
+        if op.kind == "copy" and copied(op) != "read" and op.size and op.size <= TINY.value
+    }
+    # within the GPU only those one after another: others are a part of what is computed
     places = [
         at
-        for at, op in enumerate(s.ops)
-        if op.path in ("HtoD", "DtoH")
-        and copied(op) != "read"
-        and op.size is not None
-        and op.size <= TINY.value
+        for at, path in small.items()
+        if path in ("HtoD", "DtoH") or path == small.get(at - 1, small.get(at + 1))
     ]
     if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
         return None
-    ended = {*places, *(at + 1 for at in places)}
+    after = {at + 1 for at in places}.difference(places)
     gaps = [
         at
         for at in s.idle("host late", "sync", "copy", "between")
-        if s.gaps[at].before in ended and s.gaps[at].us < OTHER_WORK.value
+        if (gap := s.gaps[at]).us < OTHER_WORK.value
+        and (gap.before in small or (gap.before in after and gap.cause in ("sync", "copy")))
     ]
+    inside = sum(small[at] == "DtoD" for at in places) > len(places) / 2
     us, idle, size = s.us(places), s.idle_us(gaps), s.moved(places) or 0
     if not s.worth(us + idle):
         return None
@@ -105,20 +124,11 @@ def _tiny(s: StepFacts) -> StepFinding | None:
         gaps=gaps,
         evidence=(
             s.part("tiny_copies", "In tiny copies", us + idle, f"Part of the {s.word} in such copies and in the idle time around them."),
-            fact("tiny_copy_count", "Tiny copies", len(places), "count", "Copies between host and device that take as long as an empty one.", TIMES),
+            fact("tiny_copy_count", "Tiny copies", len(places), "count", "Copies that take as long as one of no bytes.", TIMES),
         ),
         arithmetic=f"The copies take {units.duration(us)}, and the GPU is idle for {units.duration(idle)} around them. "
         "One copy of all bytes takes microseconds.",
-        advice=s.advice(
-            "Put the pieces into one pinned buffer of the host, and copy it once.",
-            torch=(
-                "Make one tensor on the host (torch.stack, torch.cat, or slices of one pinned buffer), copy it once with "
-                "non_blocking=True, and take slices of it on the GPU.",
-                "Make constants on the GPU once, before the loop: torch.tensor(..., device=\"cuda\") in it copies each time.",
-            ),
-            cupy=("Put the pieces into one NumPy array and copy it once (cupy.asarray); take slices of it on the GPU.",),
-            xla=("Put the pieces into one array before jax.device_put.",),
-        ),
+        advice=s.advice(**(_INSIDE if inside else _ONCE)),
     )  # fmt: skip
     return msgspec.structs.replace(finding, title=_TINY)
 
