@@ -57,7 +57,8 @@ ALIKE: Final = Threshold(
 LATE: Final = "launch-bound"
 OPTIMIZER: Final = "optimizer-launches"
 SYNC: Final = "host-sync"
-GRAPHS: Final = "cuda-graphs"
+#: Waits that leave no piece of a step worth a CUDA graph. A loss that is read and a timer are two.
+PIECES: Final = 4
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
 #: Causes that claim late launches only where their kernels take much of the step as well.
@@ -160,7 +161,7 @@ def _claiming(
             claimed[finding.rule] = _with_late(finding, claim - taken, us, s)
             taken |= claim
     most = s.idle_us(taken) >= MOST_LATE.value * late.ceiling_us
-    blocks = GRAPHS in s.useless and SYNC in (each.rule for each in found)
+    blocks = _patterns.cut(s, PIECES) and SYNC in (each.rule for each in found)
     if not most and not blocks:
         return [*found]
     rest = late
@@ -181,7 +182,8 @@ def _claiming(
     if blocks:
         at = next(i for i, each in enumerate(others) if each.rule == SYNC)
         both = together((others[at], rest), s.account, s.ops)
-        said = f" No CUDA graph can capture launches between which the host waits: without both, {s.of_step(both)} go at most."
+        said = " It comes first, since no CUDA graph captures code in which the host waits. "
+        said += f"Without the late launches too, up to {s.of_step(both)} go."
         others[at] = msgspec.structs.replace(
             others[at], summary=others[at].summary + said, before=(LATE,)
         )

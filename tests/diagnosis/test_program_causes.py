@@ -357,7 +357,7 @@ def test_what_blocks_a_graph_goes_first_with_what_both_save() -> None:
     first, late = found.findings[:2]
     assert (first.rule, late.rule) == ("host-sync", "launch-bound")
     assert first.ceiling_us < late.ceiling_us
-    assert "without both" in first.summary
+    assert "Without the late launches too, up to" in first.summary
 
 
 def test_one_first_pass_is_its_start() -> None:

@@ -402,8 +402,9 @@ def waiting(s: StepFacts) -> tuple[Call, ...]:
     return tuple(sorted(calls, key=lambda call: (call.start, call.end)))
 
 
-def cut(s: StepFacts) -> bool:
-    """Whether waits cut the step into pieces, so that no CUDA graph holds it."""
+def cut(s: StepFacts, least: int = 2) -> bool:
+    """Whether `least` waits or more cut the step into pieces, so that no CUDA graph holds it. A copy
+    that reads back and the synchronisation after it are one wait."""
     syncs = sum(call.kind == "sync" for call in s.calls)
     waits = max(syncs, len(waiting(s)) - syncs)
-    return waits > 1 and waits >= CUT.value * s.step.launches
+    return waits >= max(least, CUT.value * s.step.launches)

@@ -9,7 +9,8 @@ Nothing runs beside a pageable copy of the same thread, and it has a third to a 
 rate. The GPU computes nothing meanwhile.
 
 How to confirm
-The trace says pageable, or the rate is far below the link's. No kernel runs while the copy does.
+The trace says pageable, or the rate is far below the link's. No kernel runs while the copy does. Or
+tens of copies of at most 64 KB follow each other: each takes as long as one of no bytes.
 
 What to change
 Pin the memory, copy asynchronously on a stream of its own, and copy the next batch while this one is

@@ -11,7 +11,7 @@ launched the next work.
 
 How to confirm
 Idle time follows the end of a synchronising call. Without the call the same launches follow each
-other without gaps.
+other without gaps: they would come earlier by as long as it held the host.
 
 What to change
 Keep the value on the GPU and read it back every hundredth step; use functions whose result's size is

@@ -10,7 +10,8 @@ nothing then.
 
 How to confirm
 The launches of the idle time began after the work before had ended. The time between launches is
-longer than the kernels. Half the batch takes the same time.
+longer than the kernels. Half the batch takes the same time. Late launches that belong to a more
+particular cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
 
 What to change
 Launch less often: compile or fuse the operators, capture the step in a CUDA graph, or do more work

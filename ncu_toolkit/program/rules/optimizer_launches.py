@@ -10,7 +10,7 @@ Small parameters cost a launch each time; large ones are read and written by eac
 
 How to confirm
 Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other at the end of the step,
-a few for each parameter.
+a few for each parameter. An average of the parameters (EMA) is the same with lerp, or mul and add.
 
 What to change
 Construct the optimizer with fused=True. Write one of your own over lists of parameters

@@ -10,7 +10,9 @@ end.
 
 How to confirm
 The same sequence of at most four kernels, with the same grids, repeats without anything between. The
-grids have fewer blocks than the GPU has SMs.
+grids have fewer blocks than the GPU has SMs. Or a longer sequence of short kernels repeats 16 times
+or more with other grids each time, as items of different size need, or about a hundred times with
+the same.
 
 What to change
 Give all items to one launch: a dimension more, vmap, a batched routine for products. Where each pass
