@@ -57,6 +57,7 @@ ALIKE: Final = Threshold(
 LATE: Final = "launch-bound"
 OPTIMIZER: Final = "optimizer-launches"
 SYNC: Final = "host-sync"
+INDEXED: Final = "gather-scatter"
 #: Waits that leave no piece of a step worth a CUDA graph. A loss that is read and a timer are two.
 PIECES: Final = 4
 #: Causes whose fix makes one launch of several.
@@ -501,13 +502,13 @@ def _moved(profile: Profile | None) -> str:
 
 def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
     """Whether a finding of the step does without a kernel's launches, and saves as large a part of
-    them as making them faster."""
+    them as making them faster. PyTorch chooses the grid of a scatter: it is not small by itself."""
     own, part = {*kernel.ops}, part_saved(kernel, s.account)
     return not kernel.good and any(
-        part_saved(each, s.account) >= part
+        (part_saved(each, s.account) >= part or (each.rule == INDEXED and kernel.rule in SMALL))
         and s.us(own.intersection(each.ops)) >= COVERED.value * s.us(own)
         for each in found
-        if each.rule in (*MERGED, "layout-copies", "gather-scatter")
+        if each.rule in (*MERGED, "layout-copies", INDEXED)
     )
 
 
