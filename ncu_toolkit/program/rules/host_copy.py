@@ -24,6 +24,7 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Expr
 base/hardware/specs.py.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -49,6 +50,7 @@ TINY: Final = Threshold(
     65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start"
 )
 TIMES: Final = Threshold(32.0, "a batch has a few tensors, and a model a few inputs")
+ROW: Final = Threshold(8.0, "a step in time keeps a few arrays, and a cache of attention two")
 _TINY: Final = "Many tiny copies, one by one"
 _ONCE: Final = {
     "": ("Put the pieces into one pinned buffer of the host, and copy it once.",),
@@ -97,22 +99,29 @@ def _tiny(s: StepFacts) -> StepFinding | None:
         for at, op in enumerate(s.ops)
         if op.kind == "copy" and copied(op) != "read" and op.size and op.size <= TINY.value
     }
-    # within the GPU only those one after another: others are a part of what is computed
-    places = [
-        at
-        for at, path in small.items()
-        if path in ("HtoD", "DtoH") or path == small.get(at - 1, small.get(at + 1))
-    ]
+    # within the GPU only many in a row: others are a part of what is computed
+    rows: list[list[int]] = []
+    for at, path in small.items():
+        if rows and rows[-1][-1] == at - 1 and small[at - 1] == path:
+            rows[-1].append(at)
+        else:
+            rows.append([at])
+    by_path: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        if small[row[0]] in ("HtoD", "DtoH") or len(row) >= ROW.value:
+            by_path[small[row[0]]] += row
+    places = max(by_path.values(), key=len, default=[])
     if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
         return None
-    after = {at + 1 for at in places}.difference(places)
+    every = {*places}
+    after = {at + 1 for at in places} - every
     gaps = [
         at
         for at in s.idle("host late", "sync", "copy", "between")
         if (gap := s.gaps[at]).us < OTHER_WORK.value
-        and (gap.before in small or (gap.before in after and gap.cause in ("sync", "copy")))
+        and (gap.before in every or (gap.before in after and gap.cause in ("sync", "copy")))
     ]
-    inside = sum(small[at] == "DtoD" for at in places) > len(places) / 2
+    inside = small[places[0]] == "DtoD"
     us, idle, size = s.us(places), s.idle_us(gaps), s.moved(places) or 0
     if not s.worth(us + idle):
         return None
