@@ -156,12 +156,14 @@ def _claiming(
     )
     taken: set[int] = set()
     claimed: dict[str, StepFinding] = {}
+    explained = 0.0
     for finding, claim in claims:
         us = s.idle_us(claim - taken)
         if s.worth(us):
             claimed[finding.rule] = _with_late(finding, claim - taken, us, s)
+            explained += min(us, claimed[finding.rule].ceiling_us)
             taken |= claim
-    most = s.idle_us(taken) >= MOST_LATE.value * late.ceiling_us
+    most = explained >= MOST_LATE.value * late.ceiling_us
     blocks = _patterns.cut(s, PIECES) and SYNC in (each.rule for each in found)
     if not most and not blocks:
         return [*found]

@@ -143,13 +143,14 @@ def _lines(
 
 def _delayed(s: StepFacts, waiting: Sequence[Call]) -> tuple[list[int], float]:
     """The late launches, by their gaps, after each call that waits, and by how much they would come
-    earlier, in microseconds: no more than the call held the host."""
+    earlier, in microseconds: no more than the call held the host. A gap that would be left for the
+    most part counts for none."""
     starts = [call.start for call in waiting]
     left = [(call.end - call.start) / 1e3 for call in waiting]
     gaps, saved = [], 0.0
     for at in launched_late(s, OTHER_WORK):
         last = bisect_left(starts, s.gaps[at].end) - 1
-        if last >= 0 and left[last] > 0:
+        if last >= 0 and left[last] >= s.gaps[at].us / 2:
             us = min(left[last], s.gaps[at].us)
             left[last] -= us
             saved += us
