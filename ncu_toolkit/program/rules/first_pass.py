@@ -90,14 +90,14 @@ def find(s: StepFacts) -> StepOutcome:
             loaded.add(gap.before)
         spent[kind] += gap.us
     kinds = sorted(spent, key=lambda kind: -spent[kind])
-    told = [
+    shares = [
         f"{units.duration(spent[kind])} {kind.format(units.counted(len(loaded), 'kernel'))}"
         for kind in kinds
     ]
     allocations = sum(call.kind in ("allocate", "free") for call in s.calls)
     return s.finding(
         f"Nothing repeats, and {units.percent(new, 2)} of {units.counted(s.step.launches, 'launch', 'launches')} are the first of their kernel. "
-        f"The GPU is idle for {s.of_step(idle)}: {units.listed(told)}.",
+        f"The GPU is idle for {s.of_step(idle)}: {units.listed(shares)}.",
         "medium",
         idle,
         gaps=range(len(s.gaps)),

@@ -30,6 +30,7 @@ from collections import Counter
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.kernel import authored
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact, grid_text
 
@@ -40,7 +41,7 @@ SHARE: Final = Threshold(
 MOST: Final = Threshold(0.5, "whatever the rest is, less than that is not the program's main work")
 #: Kernels and operators that add into rows.
 _ADDS: Final = re.compile(
-    r"indexFunc|index_add|scatter|index_put|indexing_backward|krn_partial|segment_reduce|add_kernel"
+    r"indexFunc|index_add|scatter(?!_gather)|ReduceAdd|reduce_add|index_put|indexing_backward|krn_partial|segment_reduce"
 )
 #: Products of many matrices of one row.
 _ROW: Final = re.compile(r"aten::(?:bmm|baddbmm) \[\d+, 1, ")
@@ -68,7 +69,12 @@ _SLOTS: Final = (
 
 
 def find(s: StepFacts) -> StepOutcome:
-    places = s.of_class("index")
+    # what the author's own kernels lose, counters say
+    places = [
+        at
+        for at in s.of_class("index")
+        if (launch := s.launches[at]) and not authored(launch.kernel)
+    ]
     us = s.us(places)
     adds = [at for at in places if _ADDS.search(_named(s, at))]
     evidence = (
@@ -86,20 +92,20 @@ def find(s: StepFacts) -> StepOutcome:
     graph = bool(adds) and not rows
     stays = (us - s.us(adds)) / 2 * graph
     pyg = graph and any("torch_geometric" in line for line in s.trace.lines)
-    by = Counter[str]()
+    times = Counter[str]()
     for at in places:
-        by[_words(s, at)] += s.us([at])  # type: ignore[assignment]
+        times[_words(s, at)] += s.us([at])  # type: ignore[assignment]
     longest = max(places, key=s.account.exclusive_us.__getitem__)
     launch = s.launches[longest]
     grid = grid_text(launch.grid) if launch and launch.grid else ""
-    told = f", the longest with a grid of {grid}" * bool(grid)
+    largest = f", the longest with a grid of {grid}" * bool(grid)
     named = units.listed(
-        [f"{name} ({units.percent(s.share(t), 2)})" for name, t in by.most_common(3)]
+        [f"{name} ({units.percent(s.share(t), 2)})" for name, t in times.most_common(3)]
     )
     table = all(_TABLE.search(_named(s, at)) for at in places)
     torch = _SLOTS if table else (*_SPARSE * graph, *_CACHED * pyg, *_GATHER * (not graph), _SORT)
     return s.finding(
-        f"{units.counted(len(places), 'launch', 'launches')} gather or scatter rows by an index: {s.of_step(us)}{told}. {named}.{products}",
+        f"{units.counted(len(places), 'launch', 'launches')} gather or scatter rows by an index: {s.of_step(us)}{largest}. {named}.{products}",
         "medium" if s.worth(us, MOST) else "low",
         us + s.us(rows) - stays,
         ops=sorted((*places, *rows)),
