@@ -3,7 +3,11 @@ time of the step that each can save.
 
 Order: by ceiling, weighted by how sure the cause is (SURE). A ceiling is the most that can go, and a
 cause that may not hold reaches it less often: one called possible goes before a clear one only with
-more than twice its ceiling.
+more than twice its ceiling. Among like gains (ALIKE) a setting goes before a rewrite.
+
+"Launch-bound" is what is left of the late launches. Each finding of something more particular (an
+optimizer by parameter, a loop over items, read-backs, tiny copies) claims the late launches that its
+fix removes. Where they are most of them, or where its fix must come first, it goes before.
 
 A finding nearly all of whose time goes with findings before it (COVERED) is not shown, since its fix
 would find nothing left to save. What all fixes save together counts each launch and each gap once,
@@ -36,22 +40,32 @@ from ncu_toolkit.program.model import (
     StepFinding,
 )
 from ncu_toolkit.program.rules import _double, _patterns, step_rules
-from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._facts import StepFacts, grid_text
 from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for
+from ncu_toolkit.program.traces.classes import kernel_class
 
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
 COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little beside those before it"
 )
+ALIKE: Final = Threshold(
+    0.8,
+    "ceilings differ by more than a fifth from what fixes save, so that nearer ones are not apart",
+)
 LATE: Final = "launch-bound"
 OPTIMIZER: Final = "optimizer-launches"
+SYNC: Final = "host-sync"
+INDEXED: Final = "gather-scatter"
+#: Waits that leave no piece of a step worth a CUDA graph. A loss that is read and a timer are two.
+PIECES: Final = 4
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
-#: Late launches belong to the cause that would merge them if it has so much of their time.
+#: Causes that claim late launches only where their kernels take much of the step as well.
+GUESSED: Final = ("unfused-chain", "spelled-out", "unfused-attention")
 MOST_LATE: Final = Threshold(
-    0.5, "with most of the late time its own, its fix is the first to make"
+    0.5, "with most of the late time explained by particular causes, theirs are the first fixes"
 )
 KERNELS_TOO: Final = Threshold(
     0.2,
@@ -77,6 +91,7 @@ _WHY: Final[Mapping[GapCause, str]] = {
     "unknown": "the trace does not show why",
 }
 DOMINANT: Final = Threshold(0.5, "the largest part of the step, whatever the others are")
+NAMED: Final = Threshold(0.3, "a third of the step is what a reader asks about first")
 #: Findings of kernels that are shown: more is what the table of kernels is for.
 _KERNELS: Final = 8
 
@@ -111,7 +126,7 @@ def diagnose_program(
                 )
             found.append(outcome)
     found += filter(None, (_double.find(s),))
-    found = _merged(found, considered, s)
+    found = _claiming(found, considered, s)
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
     found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
@@ -123,54 +138,90 @@ def diagnose_program(
         findings=tuple(shown),
         considered=tuple(considered),
         together_us=together(shown, account, step.ops),
-        notes=tuple(_unexplained(s, shown)),
+        notes=(*_dominant(s, shown), *_unexplained(s, shown)),
     )
 
 
-def _merged(
+def _claiming(
     found: Sequence[StepFinding], considered: list[NoFinding], s: StepFacts
 ) -> list[StepFinding]:
-    """Late launches told with the cause that would merge them, where most of them are its own: an
+    """Late launches with the findings whose fix removes them; "launch-bound" keeps the rest. An
     optimizer in 2000 launches is no step that is launch-bound."""
     late = next((each for each in found if each.rule == LATE), None)
     if late is None:
         return [*found]
-
-    def own(finding: StepFinding) -> set[int]:
-        before = {s.gap_before[at] for at in finding.ops[1:] if at in s.gap_before}
-        return before.intersection(late.gaps)
-
-    able = [
-        each
-        for each in found
-        if each.rule in MERGED and (each.rule == OPTIMIZER or s.worth(each.ceiling_us, KERNELS_TOO))
-    ]
-    first = max(able, key=lambda each: s.idle_us(own(each)), default=None)
-    claimed = frozenset(own(first)) if first else frozenset()
-    us = s.idle_us(claimed)
-    if first is None or us < MOST_LATE.value * late.ceiling_us:
+    claims = sorted(
+        ((each, claim) for each in found if (claim := _claim(each, late, s))),
+        key=lambda each: -s.idle_us(each[1]),
+    )
+    taken: set[int] = set()
+    claimed: dict[str, StepFinding] = {}
+    explained = 0.0
+    for finding, claim in claims:
+        us = s.idle_us(claim - taken)
+        if s.worth(us):
+            claimed[finding.rule] = _with_late(finding, claim - taken, us, s)
+            explained += min(us, claimed[finding.rule].ceiling_us)
+            taken |= claim
+    most = explained >= MOST_LATE.value * late.ceiling_us
+    blocks = _patterns.cut(s, PIECES) and SYNC in (each.rule for each in found)
+    if not most and not blocks:
         return [*found]
-    s.claimed = claimed
-    within = s.idle_us(claimed.intersection(first.gaps))
-    told = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
+    rest = late
+    others = [each for each in found if each is not late]
+    if most:
+        s.claimed |= taken
+        left = step_rules()[LATE].find(s)
+        if isinstance(left, NoFinding):
+            considered.append(replace(left, bottleneck=LATE))
+            return [claimed.get(each.rule, each) for each in others]
+        rest = msgspec.structs.replace(left, rule=LATE, title=left.title or late.title)
+        others = [
+            msgspec.structs.replace(claimed[each.rule], before=(LATE,))
+            if each.rule in claimed
+            else each
+            for each in others
+        ]
+    if blocks:
+        at = next(i for i, each in enumerate(others) if each.rule == SYNC)
+        both = together((others[at], rest), s.account, s.ops)
+        said = " It comes first, since no CUDA graph captures code in which the host waits. "
+        said += f"Without the late launches too, up to {s.of_step(both)} go."
+        others[at] = msgspec.structs.replace(
+            others[at], summary=others[at].summary + said, before=(LATE,)
+        )
+    return [*others, rest]
+
+
+def _claim(finding: StepFinding, late: StepFinding, s: StepFacts) -> set[int]:
+    """The late launches, by their gaps, that a finding's fix removes."""
+    if finding is late or finding.good:
+        return set()
+    if finding.rule in GUESSED and not s.worth(finding.ceiling_us, KERNELS_TOO):
+        return set()
+    gaps = {*finding.gaps}
+    if finding.rule in MERGED:
+        gaps |= {s.gap_before[at] for at in finding.ops[1:] if at in s.gap_before}
+    return gaps.intersection(late.gaps)
+
+
+def _with_late(finding: StepFinding, claim: set[int], us: float, s: StepFacts) -> StepFinding:
+    """A finding with the late launches that it claims, which last `us`."""
+    if finding.rule not in MERGED:
+        return finding
+    said = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
+    within = s.idle_us(claim.intersection(finding.gaps))
     if within > us / 2:
-        told = (
+        said = (
             f" Of their time {s.of_step(within)} are gaps in which the next was not launched yet."
         )
-    merged = msgspec.structs.replace(
-        first,
-        summary=first.summary + told,
-        ceiling_us=min(s.wall_us, first.ceiling_us + s.idle_us(claimed - {*first.gaps})),
-        gaps=tuple(sorted({*first.gaps, *claimed})),
-        confidence="medium" if first.confidence == "low" else first.confidence,
+    return msgspec.structs.replace(
+        finding,
+        summary=finding.summary + said,
+        ceiling_us=min(s.wall_us, finding.ceiling_us + s.idle_us(claim - {*finding.gaps})),
+        gaps=tuple(sorted({*finding.gaps, *claim})),
+        confidence="medium" if finding.confidence == "low" else finding.confidence,
     )
-    rest = step_rules()[LATE].find(s)
-    if isinstance(rest, NoFinding):
-        considered.append(replace(rest, bottleneck=LATE))
-    others = [merged if each is first else each for each in found if each is not late]
-    if isinstance(rest, StepFinding):
-        others.append(msgspec.structs.replace(rest, rule=LATE, title=late.title))
-    return others
 
 
 def _joined(
@@ -257,6 +308,31 @@ def _keeping(advice: Sequence[str], lines: Iterable[str]) -> Iterator[Advice]:
     return (Advice("Keep it", line) for line in lines if not any(line in each for each in advice))
 
 
+def _dominant(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
+    """What takes NAMED of the step or more and is in no finding: a sentence for each kernel, with its
+    operator, grid and line."""
+    taken = {at for finding in shown for at in finding.ops}
+    kernels: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for at, launch in enumerate(s.launches):
+        if launch is not None:
+            kernels[s.operator(at), launch.function].append(at)
+    for (operator, function), places in sorted(kernels.items(), key=lambda each: -s.us(each[1])):
+        us = s.us(places)
+        if not s.worth(us, NAMED) or s.us(taken.intersection(places)) >= us / 2:
+            continue
+        grids = {launch.grid for at in places if (launch := s.launches[at]) and launch.grid}
+        grid = units.counted(len(grids), "grid")
+        if len(grids) == 1:
+            grid = f"grid {grid_text(*grids)}"
+        known = [operator, grid * bool(grids), *s.where(places)[:1]]
+        about = ", ".join(filter(None, known))
+        kind = kernel_class(next(filter(None, (s.launches[at] for at in places)))).label.lower()
+        yield (
+            f"{units.percent(s.share(us), 2)} of the {s.word} is in {function}{f' ({about})' * bool(about)}: "
+            f"{units.counted(len(places), 'launch', 'launches')}, {kind}. The trace shows no cause for it."
+        )
+
+
 def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     """What is not known of idle time that no finding has, a sentence for each cause."""
     explained = {at for finding in shown for at in finding.gaps}
@@ -278,14 +354,33 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
 
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
     """Findings by what was measured, else by ceiling and how sure they are; what has nothing to gain
-    last."""
+    last. A setting (`switch`) goes before rewrites of like gain, and a finding before those that wait
+    for it (`before`)."""
 
     def worth(finding: StepFinding) -> float:
         if finding.measured_us is not None:
             return finding.measured_us
         return finding.ceiling_us * SURE[finding.confidence]
 
-    return sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title))
+    order: list[StepFinding] = []
+    for each in sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title)):
+        at = len(order)
+        if each.switch and each.measured_us is None:
+            while (
+                at and _rewrite(order[at - 1]) and worth(each) >= ALIKE.value * worth(order[at - 1])
+            ):
+                at -= 1
+        order.insert(at, each)
+    for each in [each for each in order if each.before]:
+        first = next((i for i, other in enumerate(order) if other.rule in each.before), None)
+        if first is not None and first < order.index(each):
+            order.remove(each)
+            order.insert(first, each)
+    return order
+
+
+def _rewrite(finding: StepFinding) -> bool:
+    return not finding.switch and finding.measured_us is None and not finding.good
 
 
 def together(findings: Iterable[StepFinding], account: Account, ops: Sequence[Op]) -> float:
@@ -409,13 +504,13 @@ def _moved(profile: Profile | None) -> str:
 
 def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
     """Whether a finding of the step does without a kernel's launches, and saves as large a part of
-    them as making them faster."""
+    them as making them faster. PyTorch chooses the grid of a scatter: it is not small by itself."""
     own, part = {*kernel.ops}, part_saved(kernel, s.account)
     return not kernel.good and any(
-        part_saved(each, s.account) >= part
+        (part_saved(each, s.account) >= part or (each.rule == INDEXED and kernel.rule in SMALL))
         and s.us(own.intersection(each.ops)) >= COVERED.value * s.us(own)
         for each in found
-        if each.rule in (*MERGED, "layout-copies")
+        if each.rule in (*MERGED, "layout-copies", INDEXED)
     )
 
 

@@ -286,6 +286,9 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     """The user's lines, those with most time first."""
     switch: str = ""
     """What `ncu-toolkit try` throws for it; empty where there is none."""
+    before: tuple[str, ...] = ()
+    """Ids of findings that it goes before, whatever they save: their fix waits for its fix, or it
+    explains most of what they are about."""
     good: bool = False
     """Nothing to gain: the step is at what this cause is about."""
 

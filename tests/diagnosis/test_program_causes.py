@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import program_traces as programs
@@ -11,6 +12,7 @@ import pytest
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding, Trace
 from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.files import read_trace
 from ncu_toolkit.program.traces.step import find_step
 
 
@@ -273,3 +275,118 @@ def test_a_number_that_is_read_back_is_a_wait_and_no_copy() -> None:
         assert named(found)[0] == rule
         assert rule == "host-copy" or of_rule(found, "host-copy") is None
         assert ("the wait costs, not the bytes" in found.findings[0].summary) == (size == 4)
+
+
+# ---- particular causes before "launch-bound" -------------------------------------------------------
+
+#: What an item's pass launches, of its own size.
+PASS = (programs.ADD, programs.MUL, programs.TANH, programs.ADD, programs.MUL)
+
+
+def launching(steps: int, work: Callable[[programs.Machine], None]) -> Trace:
+    made = programs.Machine("fit.py")
+    for _ in range(steps):
+        made.launch("begin(float*)", 3.0, 600, host_us=25.0)
+        work(made)
+    made.sync()
+    return made.trace()
+
+
+def average(made: programs.Machine) -> None:
+    """An EMA of parameters, one after another."""
+    for size in range(60):
+        for word in (programs.MUL, programs.ADD):
+            made.launch(word, 3.0, 20 + size % 9, host_us=25.0, line="fit.py:9")
+
+
+def items(made: programs.Machine) -> None:
+    for item in range(40):
+        for word in PASS:
+            made.launch(word, 3.0, 4 + item * item % 23, host_us=25.0, line="fit.py:9")
+
+
+def layers(made: programs.Machine) -> None:
+    """Equal layers of a network: they are no items."""
+    for _ in range(24):
+        for word in PASS:
+            made.launch(word, 3.0, 20, host_us=25.0, line="model.py:9")
+        made.launch(programs.BF16_PRODUCT, 6.0, 20, host_us=25.0, line="model.py:9")
+
+
+def pieces(made: programs.Machine) -> None:
+    for _ in range(200):
+        made.copy("HtoD", 2048, line="fit.py:9")
+        made.host(20.0)
+
+
+def slots(made: programs.Machine) -> None:
+    for _ in range(200):
+        made.copy("DtoD", 2048, line="fit.py:9")
+        made.host(20.0)
+
+
+def reading(made: programs.Machine) -> None:
+    for _ in range(30):
+        for size in range(7):
+            made.launch(f"sweep_{size}(float*)", 3.0, 20, host_us=12.0)
+        made.item(line="fit.py:9")
+
+
+@pytest.mark.parametrize(
+    ("work", "rule", "says"),
+    [
+        (average, "optimizer-launches", "torch._foreach_lerp_"),
+        (items, "small-ops-loop", "one after another in one tensor"),
+        (layers, "launch-bound", "torch.compile"),
+        (pieces, "host-copy", "pinned buffer"),
+        (slots, "host-copy", "takes a list of their places"),
+        (reading, "host-sync", ""),
+    ],
+)
+def test_a_particular_cause_goes_before_slow_launches(
+    work: Callable[[programs.Machine], None], rule: str, says: str
+) -> None:
+    found = diagnosed(launching(6, work))
+    assert found.findings[0].rule == rule, [(f.rule, f.ceiling_us) for f in found.findings]
+    assert any(says in each for each in found.findings[0].advice)
+    assert found.together_us <= found.account.wall_us
+
+
+def test_what_blocks_a_graph_goes_first_with_what_both_save() -> None:
+    found = diagnosed(launching(6, reading))
+    first, late = found.findings[:2]
+    assert (first.rule, late.rule) == ("host-sync", "launch-bound")
+    assert first.ceiling_us < late.ceiling_us
+    assert "Without the late launches too, up to" in first.summary
+
+
+def test_one_first_pass_is_its_start() -> None:
+    made = programs.Machine("once.py")
+    for at in range(30):
+        made.allocate(150.0)
+        made.host(60.0)
+        made.launch(f"kernel_{at}(float*)", 5.0)
+    made.sync()
+    first = diagnosed(made.trace()).findings[0]
+    assert first.rule == "first-pass"
+    assert "allocating and freeing memory" in first.summary
+    assert not any("torch.compile" in each for each in first.advice)
+
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "says"),
+    [
+        ("read-back-in-each-pass.sqlite", "host-sync", "3,829 copies read a few bytes back"),
+        ("dominant-gather.json.gz", "gather-scatter", "aten::index in vectorized_gather_kernel (62 %)"),
+        ("cold-single-pass.sqlite", "first-pass", "choosing algorithms"),
+    ],
+)  # fmt: skip
+def test_traces_of_others(name: str, rule: str, says: str) -> None:
+    if not (SHARED / name).exists():
+        pytest.skip("the folder of shared traces is not here")
+    first = diagnosed(read_trace(SHARED / name)).findings[0]
+    assert first.rule == rule
+    assert says in first.summary

@@ -17,7 +17,7 @@ from ncu_toolkit.base.model import Device, Diagnosis, Evidence, Finding, Launch,
 from ncu_toolkit.kernel.diagnosis import rules
 from ncu_toolkit.kernel.diagnosis.rules import reference
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.diagnosis import SURE, diagnose_program, for_caller, together
+from ncu_toolkit.program.diagnosis import SURE, diagnose_program, for_caller, ordered, together
 from ncu_toolkit.program.model import (
     Account,
     Call,
@@ -128,6 +128,15 @@ FFT = "void vector_fft<256u, EPT<8u>, 2u, 12u, (layout_t)0, unsigned int, double
     [
         ([programs.ADD, DOUBLE, DOUBLE, FFT], 3),
         ([programs.sgemm(), DOUBLE.replace("double", "c10::complex<double>"), FFT], 2),
+        (["ampere_cgemm_64x64_nn", DOUBLE], 1),
+        (
+            [
+                programs.ADD,
+                "ampere_zgemm_64x64_nn",
+                "cutlass_80_tensorop_z884gemm_64x32_16x3_tn_align1",
+            ],
+            2,
+        ),
         (["cupy_add__float32_float64_float64", "cupy_exp__float64_float64"], 1),
         ([DOUBLE, FFT], 0),
         ([programs.ADD, programs.MUL, programs.FOREACH_ADAM, programs.RANDOM], 0),
@@ -431,11 +440,69 @@ def test_idle_time_without_a_finding_is_told() -> None:
     )
     found = diagnose_program(step, account)
     assert not found.findings
-    (note,) = found.notes
+    *kernels, note = found.notes
+    assert [each.partition(" (")[0] for each in kernels] == [
+        "43 % of the step is in a",
+        "43 % of the step is in b",
+    ]
     assert note.startswith("For 13")
     assert "of the step" in note
     step, account = step_of([("a(float*)", 900.0, 10.0, "between")] * 4)
-    assert not diagnose_program(step, account).notes
+    assert not any(each.startswith("For") for each in diagnose_program(step, account).notes)
+
+
+_INDEX = "void at::native::(anonymous namespace)::index{}LargeIndex<float, long, unsigned int, 2, 2, -2, true>(float*)"
+GATHER, INDEX = (_INDEX.format(each) for each in ("Select", "Func"))
+
+
+def test_gathers_and_scatters_that_take_most_come_first() -> None:
+    """Messages of a graph network, edge by edge. The gathers of an embedding take little."""
+    work = kernels(*[GATHER, INDEX] * 3, us=900.0) + kernels(*[programs.sgemm()] * 6, us=300.0)
+    step, account = step_of(work)
+    grids = known(1, 0.9, "grid-too-small")
+    found = diagnose_program(step, account, grids)
+    first = found.findings[0]
+    assert first.rule == "gather-scatter"
+    assert of_rule(found, "grid-too-small") is None
+    assert "indexFuncLargeIndex (38 %)" in first.summary
+    assert "CSR" in first.advice[0]
+    assert any("Sort the index" in each for each in first.advice)
+    few = kernels(GATHER, us=900.0) + kernels(*[programs.sgemm()] * 12, us=300.0)
+    assert of_rule(diagnose_program(*step_of(few)), "gather-scatter") is None
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+def test_a_kernel_that_takes_a_third_is_named(copies: int) -> None:
+    names = ["mine(float*)", *[f"other_{at}(float*)" for at in range(copies)]]
+    found = diagnose_program(*step_of(kernels(*names), grid=600))
+    said = [each for each in found.notes if " is in mine (grid 600)" in each]
+    assert bool(said) == (copies == 1)
+
+
+def test_jax_outside_of_jit_is_called_so() -> None:
+    for number, eager in (("", True), ("_7", False)):
+        work = [
+            (f"loop_{word}_fusion{number}", 4.0, 20.0, "host late")
+            for word in ("add", "tanh", "sub")
+        ] * 20
+        first = diagnose_program(*step_of(work)).findings[0]
+        assert first.rule == "launch-bound"
+        assert first.title.startswith("JAX launches operator by operator") == eager
+
+
+def test_a_setting_goes_before_a_rewrite_of_like_gain() -> None:
+    for part, first in ((0.9, "setting"), (0.7, "rewrite")):
+        rewrite = StepFinding(
+            rule="rewrite", title="", summary="", confidence="high", ceiling_us=10.0
+        )
+        setting = msgspec.structs.replace(
+            rewrite, rule="setting", ceiling_us=10.0 * part, switch="tf32"
+        )
+        assert ordered([rewrite, setting])[0].rule == first
+        waits = msgspec.structs.replace(
+            rewrite, rule="small", ceiling_us=1.0, before=("rewrite", "setting")
+        )
+        assert ordered([rewrite, setting, waits])[0].rule == "small"
 
 
 # ---- the engine ----------------------------------------------------------------------------------
@@ -610,7 +677,8 @@ def test_no_gain_is_above_its_time(
             assert 0 < low <= likely <= high <= account.wall_us
         most = max(most, finding.ceiling_us)
     assert most - 1e-6 <= found.together_us <= account.wall_us + 1e-6
-    order = [each.ceiling_us * SURE[each.confidence] for each in found.findings]
+    plain = [each for each in found.findings if not each.switch and not each.before]
+    order = [each.ceiling_us * SURE[each.confidence] for each in plain]
     assert order == sorted(order, reverse=True)
     asked = {each.rule for each in found.findings} | {each.bottleneck for each in found.considered}
     assert set(step_rules()) <= asked

@@ -372,6 +372,8 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
         gain = f"at most {_in_unit(idle, found)}{_whole(found)[1]}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
+    elif named := next((each for each in found.notes if " is in " in each), ""):
+        head, summary = visible(named.partition(" (")[0].partition(": ")[0]), visible(named)
     elif 0 < judged < most:
         gain = f"only {units.percent(judged, 2)} was profiled"
     return Card(

@@ -21,12 +21,13 @@ from ncu_toolkit.program.rules._patterns import PASSES
 
 RULE: Final = "double-precision"
 BESIDE: Final = Threshold(0.1, "a step meant to be double has less in what it reads and writes")
-#: Types of what kernels of PyTorch, cuFFT and CuPy compute, in their names.
+#: Types of what kernels of PyTorch, cuFFT, cuBLAS and CuPy compute, in their names. `double2` and z are
+#: complex.
 _DOUBLE: Final = re.compile(
-    r"(?:<|lambda\()double\b|complex<double>|fft\w*<.*\bdouble\b|^cupy_\w+_(?:float64|complex128)(?![a-z\d])"
+    r"(?:<|lambda\()double2?\b|(?<![a-z])z(?:gemm|884)|complex<double>|fft\w*<.*\bdouble\b|^cupy_\w+_(?:float64|complex128)(?![a-z\d])"
 )
 _SINGLE: Final = re.compile(
-    r"\bfloat\b|c10::(?:Half|BFloat16)|^cupy_\w+_(?:float16|float32|complex64)(?![a-z\d])"
+    r"\bfloat2?\b|(?<![a-z])c(?:gemm|1688gemm)|c10::(?:Half|BFloat16)|^cupy_\w+_(?:float16|float32|complex64)(?![a-z\d])"
 )
 #: Single precision has half the bytes.
 _HALF: Final = 0.5

@@ -210,6 +210,12 @@ class StepFacts:
         """The framework's operators, outermost first, in which each op was queued."""
         return self.within([self.call(at) for at in range(len(self.ops))])
 
+    def operator(self, at: int) -> str:
+        """The innermost operator of PyTorch in which an op was queued, without its shapes; "" if
+        unknown."""
+        names = (name for name in reversed(self.operators[at]) if name.startswith("aten::"))
+        return next(names, "").partition(" ")[0].partition("(")[0].partition("[")[0]
+
     def within(self, calls: Sequence[Call | None]) -> tuple[tuple[str, ...], ...]:
         """The operators, outermost first, that were open on a call's thread as it began."""
         asked: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -394,3 +400,11 @@ def fact(
         return figure
     stated = replace(figure, threshold=limit.value, comparison=">=", source=limit.source)
     return stated if stated.holds else figure
+
+
+def grid_text(grid: Sequence[int]) -> str:
+    """`512×1,024`."""
+    sizes = [*grid]
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    return "×".join(map(units.count, sizes))

@@ -14,7 +14,10 @@ from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.model import Launch
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Call
 from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._host import copied
 
 #: Classes of kernels that pass over their data once, and do little with it.
 PASSES: Final = ("elementwise", "layout", "random", "fill", "reduction")
@@ -39,6 +42,31 @@ _COMPOSED: Final = {
 }  # fmt: skip
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
+SEQUENCE: Final = Threshold(
+    96.0,
+    "launches for an item: a small network's forward pass; what is longer is a step of its own",
+)
+ITEMS: Final = Threshold(
+    16.0, "passes of other sizes: layers of a network have the same, and are fewer than items"
+)
+MORE: Final = Threshold(
+    96.0, "passes of the same sizes: no network has as many layers that are alike"
+)
+ALIKE: Final = Threshold(
+    32.0, "launches of such a pass: an item's few operations; a simulated environment has more"
+)
+#: Sizes that items, or parameters, have at least.
+_SIZES: Final = 3
+BRIEF: Final = Threshold(
+    10.0, "us: an operator takes the host 10 to 50, and longer kernels are not what a loop costs"
+)
+#: What updates of parameters compute.
+_UPDATES: Final = (
+    "add", "sub", "neg", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "fill", "sqrt", "rsqrt", "pow", "sum", "",
+)  # fmt: skip
+#: Launches for a parameter, of an update that is not Adam's.
+_UPDATE: Final = 16
+CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
 _TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
 _FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
@@ -277,3 +305,106 @@ def agree(one: Launch | None, other: Launch | None) -> bool:
     block = max(size // one.blocks, others // other.blocks)
     a, b = (2 if _FOUR.search(each.kernel) else 1 for each in (one, other))
     return abs(size - others) <= block or abs(size * a - others * b) <= 2 * block
+
+
+# ---- loops over items ----------------------------------------------------------------------------
+
+
+@remembered(4)
+def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Runs of launches that are the same short sequence again and again, as a loop over items launches
+    them: their places, and the passes. Fewer than MORE have other sizes each time; a native program's
+    are steps in time, more often. What a kernel computes counts, not its name, since libraries choose
+    kernels by size. Takes 0.1 s for 10 000 operations."""
+    update = optimizer(s)
+    taken = {*update.ops} if update else set[int]()
+    found: list[tuple[tuple[int, ...], int]] = []
+    for queue in s.queues:
+        # a copy of a few bytes comes and goes with what the host has cached
+        run = [at for at in queue if s.ops[at].kind == "kernel"]
+        kinds = [
+            None if at in taken else (s.classes[at], s.operations[at] or _name(s, at)) for at in run
+        ]
+        at = 0
+        while at < len(run):
+            end, passes = at, 0
+            most = min(SEQUENCE.value, (len(run) - at) / ITEMS.value)
+            for period in range(1, int(most) + 1):
+                if kinds[at] is None or kinds[at + period] != kinds[at]:
+                    continue
+                stop = at
+                while stop < len(run) and kinds[stop] is not None:
+                    if stop >= at + period and kinds[stop] != kinds[stop - period]:
+                        break
+                    stop += 1
+                if (stop - at) // period >= ITEMS.value:
+                    end, passes = stop, (stop - at) // period
+                    break
+            places = tuple(run[at:end])
+            if passes and _of_items(s, places, len(places) // passes):
+                found.append((places, passes))
+            at = max(end, at + 1)
+    return tuple(found)
+
+
+def _name(s: StepFacts, at: int) -> str:
+    launch = s.launches[at]
+    return launch.function if launch and s.classes[at] == "other" else ""
+
+
+def sizes(s: StepFacts, run: tuple[int, ...], period: int) -> int:
+    """How many sizes the launches at one place of a pass of `period` have, at the one with most."""
+    blocks = [getattr(s.launches[at], "blocks", None) for at in run]
+    return max(len({*blocks[first::period]}) for first in range(period))
+
+
+def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
+    """Whether passes of `period` launches are those of items: short, and of other sizes each time, or
+    so many that they are no layers. Launches of one item have sizes in common. Passes of one size
+    that read back are those of a solver, which decides by what it reads."""
+    if s.us(run) > BRIEF.value * len(run):
+        return False
+    blocks = [getattr(s.launches[at], "blocks", None) for at in run]
+    passes = [blocks[at : at + period] for at in range(0, len(run) - period + 1, period)]
+    common = sum(len({*each}) < period for each in passes)
+    if period > 1 and common < len(passes) / 2:
+        return False
+    if sizes(s, run, period) >= _SIZES:
+        return True
+    start, end = s.ops[run[0]].start, s.ops[run[-1]].end
+    reads = sum(start <= call.start < end for call in waiting(s))
+    many = len(passes) >= MORE.value and period <= ALIKE.value
+    return many and bool(s.framework) and reads < len(passes) / 2
+
+
+def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
+    """Loops that pass over a tensor after another by a few elementwise launches for each, as averages
+    of parameters do, and updates as their formula has them."""
+    return tuple(
+        places
+        for places, passes in items(s)
+        if len(places) // passes <= _UPDATE
+        and all(s.classes[at] in (*PASSES, "optimizer") for at in places)
+        and all(s.operations[at] in _UPDATES for at in places)
+    )
+
+
+# ---- what waits ----------------------------------------------------------------------------------
+
+
+@remembered(4)
+def waiting(s: StepFacts) -> tuple[Call, ...]:
+    """Calls of the step that return when the GPU is done, by start: synchronisations, and copies that
+    read a few bytes back."""
+    reads = {op.call for op in s.ops if copied(op) == "read" and op.kind == "copy"}
+    calls = {s.trace.calls[at] for at in reads if at >= 0}
+    calls.update(call for call in s.calls if call.kind == "sync")
+    return tuple(sorted(calls, key=lambda call: (call.start, call.end)))
+
+
+def cut(s: StepFacts, least: int = 2) -> bool:
+    """Whether `least` waits or more cut the step into pieces, so that no CUDA graph holds it. A copy
+    that reads back and the synchronisation after it are one wait."""
+    syncs = sum(call.kind == "sync" for call in s.calls)
+    waits = max(syncs, len(waiting(s)) - syncs)
+    return waits >= max(least, CUT.value * s.step.launches)

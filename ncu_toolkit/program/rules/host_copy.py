@@ -9,7 +9,8 @@ Nothing runs beside a pageable copy of the same thread, and it has a third to a 
 rate. The GPU computes nothing meanwhile.
 
 How to confirm
-The trace says pageable, or the rate is far below the link's. No kernel runs while the copy does.
+The trace says pageable, or the rate is far below the link's. No kernel runs while the copy does. Or
+tens of copies of at most 64 KB follow each other: each takes as long as one of no bytes.
 
 What to change
 Pin the memory, copy asynchronously on a stream of its own, and copy the next batch while this one is
@@ -23,14 +24,18 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Expr
 base/hardware/specs.py.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.hardware.specs import Link, host_link
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import StepFinding
 from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome, fact
-from ncu_toolkit.program.rules._host import away, copied, staged, waits
+from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, waits
 
 TITLE: Final = "Copies between host and device"
 SLOW: Final = Threshold(
@@ -40,6 +45,27 @@ SLOW: Final = Threshold(
 HIDDEN: Final = Threshold(
     0.25, "of the copies' time: shorter kernels hide little, so that only less copying helps"
 )
+#: Bytes.
+TINY: Final = Threshold(
+    65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start"
+)
+TIMES: Final = Threshold(32.0, "a batch has a few tensors, and a model a few inputs")
+ROW: Final = Threshold(8.0, "a step in time keeps a few arrays, and a cache of attention two")
+_TINY: Final = "Many tiny copies, one by one"
+_ONCE: Final = {
+    "": ("Put the pieces into one pinned buffer of the host, and copy it once.",),
+    "torch": ("Make one tensor on the host (torch.stack, torch.cat, or slices of one pinned buffer), copy it once with "
+              "non_blocking=True, and take slices of it on the GPU.",
+              'Make constants on the GPU once, before the loop: torch.tensor(..., device="cuda") in it copies each time.'),
+    "cupy": ("Put the pieces into one NumPy array and copy it once (cupy.asarray); take slices of it on the GPU.",),
+    "xla": ("Put the pieces into one array before jax.device_put.",),
+}  # fmt: skip
+#: The same of copies within the GPU.
+_INSIDE: Final = {
+    "": ("Copy all pieces in one kernel that takes a list of their places, or by one cudaMemcpy2DAsync where they are evenly spaced.",),
+    "torch": ("Copy all pieces in one call: torch.cat or torch.stack, index_copy_ with all places, or torch._foreach_copy_ for lists of tensors.",),
+    "cupy": ("Copy all pieces in one call: cupy.concatenate, or an assignment to all places (x[places] = values).",),
+}  # fmt: skip
 #: What to do about pageable memory, by framework, and about other copies.
 _PIN: Final = {
     "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",),
@@ -58,6 +84,66 @@ _LESS: Final = {
 
 
 def find(s: StepFacts) -> StepOutcome:
+    outcome, tiny = _bulk(s), _tiny(s)
+    if tiny is None or (isinstance(outcome, StepFinding) and outcome.ceiling_us >= tiny.ceiling_us):
+        return outcome
+    s.claimed |= {*tiny.gaps}
+    return tiny
+
+
+def _tiny(s: StepFacts) -> StepFinding | None:
+    """Copies one by one that would be one, with what the GPU idles before each: the next was not
+    launched yet, or the host waited for the one before."""
+    small = {
+        at: op.path
+        for at, op in enumerate(s.ops)
+        if op.kind == "copy" and copied(op) != "read" and op.size and op.size <= TINY.value
+    }
+    # within the GPU only many in a row: others are a part of what is computed
+    rows: list[list[int]] = []
+    for at, path in small.items():
+        if rows and rows[-1][-1] == at - 1 and small[at - 1] == path:
+            rows[-1].append(at)
+        else:
+            rows.append([at])
+    by_path: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        if small[row[0]] in ("HtoD", "DtoH") or len(row) >= ROW.value:
+            by_path[small[row[0]]] += row
+    places = max(by_path.values(), key=len, default=[])
+    if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
+        return None
+    every = {*places}
+    after = {at + 1 for at in places} - every
+    gaps = [
+        at
+        for at in s.idle("host late", "sync", "copy", "between")
+        if (gap := s.gaps[at]).us < OTHER_WORK.value
+        and (gap.before in every or (gap.before in after and gap.cause in ("sync", "copy")))
+    ]
+    inside = small[places[0]] == "DtoD"
+    us, idle, size = s.us(places), s.idle_us(gaps), s.moved(places) or 0
+    if not s.worth(us + idle):
+        return None
+    finding = s.finding(
+        f"{units.count(len(places))} copies of {units.si(size / len(places), 'B')} on average, one by one: with the idle time around them they take "
+        f"{s.of_step(us + idle)}, for {units.si(size, 'B')}.",
+        "high",
+        us + idle,
+        ops=places,
+        gaps=gaps,
+        evidence=(
+            s.part("tiny_copies", "In tiny copies", us + idle, f"Part of the {s.word} in such copies and in the idle time around them."),
+            fact("tiny_copy_count", "Tiny copies", len(places), "count", "Copies that take as long as one of no bytes.", TIMES),
+        ),
+        arithmetic=f"The copies take {units.duration(us)}, and the GPU is idle for {units.duration(idle)} around them. "
+        "One copy of all bytes takes microseconds.",
+        advice=s.advice(**(_INSIDE if inside else _ONCE)),
+    )  # fmt: skip
+    return msgspec.structs.replace(finding, title=_TINY)
+
+
+def _bulk(s: StepFacts) -> StepOutcome:
     copies = [at for at, op in enumerate(s.ops) if copied(op) == "bulk"]
     if not copies:
         if missing := s.lacks("wall time"):

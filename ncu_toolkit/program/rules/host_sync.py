@@ -11,7 +11,7 @@ launched the next work.
 
 How to confirm
 Idle time follows the end of a synchronising call. Without the call the same launches follow each
-other without gaps.
+other without gaps: they would come earlier by as long as it held the host.
 
 What to change
 Keep the value on the GPU and read it back every hundredth step; use functions whose result's size is
@@ -26,6 +26,7 @@ PyTorch documentation, "Performance Tuning Guide": avoid unnecessary CPU-GPU syn
 Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -34,6 +35,7 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Call
+from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, copied, launched_late, waits
 
@@ -73,7 +75,9 @@ def find(s: StepFacts) -> StepOutcome:
     gaps = sorted({*s.idle("sync"), *waits(s, "read")} - s.claimed)
     if not s.steady:
         gaps = _without_trials(s, gaps)
-    reads = [at for at, op in enumerate(s.ops) if gaps and copied(op) == "read"]
+    waiting = _patterns.waiting(s)
+    late, delayed = _delayed(s, waiting) if s.steady or _patterns.cut(s) else ([], 0.0)
+    reads = [at for at, op in enumerate(s.ops) if (gaps or late) and copied(op) == "read"]
     us = s.idle_us(gaps) + s.us(reads)
     calls = [call for call in s.calls if call.kind == "sync"]
     evidence = (
@@ -81,41 +85,77 @@ def find(s: StepFacts) -> StepOutcome:
                f"Part of the {s.word} in which the GPU had nothing to do because the host had waited for it."),
         fact("sync_calls", "Synchronising calls", len(calls), "count", f"Calls in the {s.word} that wait for the GPU."),
     )  # fmt: skip
-    if not s.worth(us):
+    if not s.worth(us + delayed):
         none = f"No call waits for the GPU in the {s.word}."
         hardly = "The GPU is hardly ever idle after the host waited."
         return s.ruled_out(hardly if calls else none, *evidence)
     causes = [
         s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
     ]
+    if s.idle_us(gaps) < delayed:  # what few of them left idle is not what most of the time is
+        causes = [*waiting]
     if s.step.launches <= TIMED and all(s.name(c).endswith("EventSynchronize") for c in causes):
         reason = f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them."
         return s.ruled_out(reason, *evidence)
     by_text, instead = _callers(s, causes)
-    idle = s.idle_us(gaps)
-    # Where the host waits for longer than the GPU idles, it would be ahead of the GPU without that.
-    waited = sum(call.end - call.start for call in {*causes}) / 1e3
-    ahead = s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
-    late = launched_late(s, OTHER_WORK) if ahead else []
-    then = f", and for {units.duration(s.idle_us(late))} more as launches come late" * bool(late)
+    if ahead := _ahead(s, causes):
+        late = launched_late(s, OTHER_WORK)
+        delayed = s.idle_us(late)
+    then = f", and for {units.duration(delayed)} more as launches come late" * bool(late)
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
     times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
+    times = max(times, len(waiting)) if late and not ahead else times
     finding = s.finding(
         f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
         f"because of that{then}.{f' {few}' * bool(reads)}",
         "high" if s.steady else "medium",
-        us + s.idle_us(late),
+        us + delayed,
         ops=reads,
         gaps=sorted({*gaps, *late}),
         evidence=evidence,
-        arithmetic=f"{units.counted(len(gaps), 'gap')} of {units.duration(idle / len(gaps))} on average: {units.duration(idle)}. "
-        "None is left if work is queued before the host waits.",
+        arithmetic=f"{units.counted(len(gaps), 'gap')} of {units.duration(s.idle_us(gaps) / max(1, len(gaps)))} on average: "
+        f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits."
+        + f" Launches come earlier by the time that the call before them held the host: {units.duration(delayed)} less idle."
+        * bool(late),
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
             *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
     )
-    return msgspec.structs.replace(finding, where=s.waited(gaps) or finding.where)
+    return msgspec.structs.replace(
+        finding, where=_lines(s, gaps, waiting, delayed) or finding.where
+    )
+
+
+def _ahead(s: StepFacts, causes: Sequence[Call]) -> bool:
+    """Whether the host waits for longer than the GPU idles: without that it would be ahead of the GPU."""
+    waited = sum(call.end - call.start for call in {*causes}) / 1e3
+    return s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
+
+
+def _lines(
+    s: StepFacts, gaps: Sequence[int], waiting: Sequence[Call], delayed: float
+) -> tuple[str, ...]:
+    if s.idle_us(gaps) >= delayed:
+        return s.waited(gaps)
+    return s.lines((call, call.end - call.start) for call in waiting)
+
+
+def _delayed(s: StepFacts, waiting: Sequence[Call]) -> tuple[list[int], float]:
+    """The late launches, by their gaps, after each call that waits, and by how much they would come
+    earlier, in microseconds: no more than the call held the host. A gap that would be left for the
+    most part counts for none."""
+    starts = [call.start for call in waiting]
+    left = [(call.end - call.start) / 1e3 for call in waiting]
+    gaps, saved = [], 0.0
+    for at in launched_late(s, OTHER_WORK):
+        last = bisect_left(starts, s.gaps[at].end) - 1
+        if last >= 0 and left[last] >= s.gaps[at].us / 2:
+            us = min(left[last], s.gaps[at].us)
+            left[last] -= us
+            saved += us
+            gaps.append(at)
+    return gaps, saved
 
 
 def _without_trials(s: StepFacts, gaps: list[int]) -> list[int]:

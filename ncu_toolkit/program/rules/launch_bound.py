@@ -10,7 +10,8 @@ nothing then.
 
 How to confirm
 The launches of the idle time began after the work before had ended. The time between launches is
-longer than the kernels. Half the batch takes the same time.
+longer than the kernels. Half the batch takes the same time. Late launches that belong to a more
+particular cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
 
 What to change
 Launch less often: compile or fuse the operators, capture the step in a CUDA graph, or do more work
@@ -25,10 +26,14 @@ NVIDIA developer blog "Getting Started with CUDA Graphs": 2.2 microseconds of a 
 without graphs; PyTorch documentation, "CUDA Graphs".
 """
 
+import re
 from typing import Final
+
+import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
 
@@ -39,7 +44,11 @@ MANY: Final = Threshold(
 WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
-CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
+ALONE: Final = Threshold(
+    0.8, "a module of a whole step has several kernels of each kind, with numbers"
+)
+_OF_XLA: Final = re.compile(r"fusion|^wrapped_")
+_EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
 #: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
 RECORDED_US: Final = 2.0
 _LARGER: Final = (
@@ -82,11 +91,9 @@ def find(s: StepFacts) -> StepOutcome:
     recorded = RECORDED_US * len(late)
     sure = s.worth(us - recorded, WAITING)
     each = us / len(late)
-    syncs = sum(call.kind == "sync" for call in s.calls)
-    waits = syncs > 1 and syncs >= CUT.value * s.step.launches
-    if waits:
+    if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
-    return s.finding(
+    finding = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
         "high" if sure else "low",
@@ -99,3 +106,12 @@ def find(s: StepFacts) -> StepOutcome:
         ),
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
     )
+    return msgspec.structs.replace(finding, title=_EAGER) if _eager(s) else finding
+
+
+def _eager(s: StepFacts) -> bool:
+    """Whether JAX runs operator by operator. XLA numbers the kernels of a module that are of one kind
+    (`loop_add_fusion_3`); an operator alone is a module with one kernel, which has no number."""
+    names = [launch.function for launch in s.launches if launch]
+    alone = sum(_OF_XLA.search(name) is not None and not name[-1].isdigit() for name in names)
+    return s.framework == "xla" and alone >= ALONE.value * len(names)

@@ -10,7 +10,7 @@ Small parameters cost a launch each time; large ones are read and written by eac
 
 How to confirm
 Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other at the end of the step,
-a few for each parameter.
+a few for each parameter. An average of the parameters (EMA) is the same with lerp, or mul and add.
 
 What to change
 Construct the optimizer with fused=True. Write one of your own over lists of parameters
@@ -23,11 +23,17 @@ Source
 PyTorch documentation, "torch.optim": fused is faster than foreach, and foreach than the loop.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import NoFinding
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
+from ncu_toolkit.program.model import StepFinding
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
@@ -40,6 +46,12 @@ _OTHERS: Final = (
 _WRITTEN: Final = (
     "Write the update over the list of all parameters (torch._foreach_mul_, torch._foreach_addcmul_, ...), or torch.compile it.",
     "If it is Adam or AdamW as PyTorch has it: torch.optim.AdamW(..., fused=True).",
+)
+_LOOPS: Final = "Loop over parameters in many launches"
+_LISTS: Final = (
+    "Pass lists of all tensors to one call: torch._foreach_lerp_(averages, parameters, 1 - decay) for an EMA, torch._foreach_mul_ and "
+    "torch._foreach_add_ for other updates.",
+    "Or torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, which does that.",
 )
 #: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
 #: moments read, all but the gradient written.
@@ -54,8 +66,49 @@ MANY: Final = Threshold(
 
 def find(s: StepFacts) -> StepOutcome:
     update = _patterns.optimizer(s)
+    loops = _patterns.parameters(s)
+    of_loops = _of_loops(s, loops) if loops else None
     if update is None:
-        return s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
+        return of_loops or s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
+    outcome = _of_update(s, update)
+    if of_loops is None or isinstance(of_loops, NoFinding):
+        return outcome
+    if isinstance(outcome, StepFinding) and outcome.ceiling_us >= of_loops.ceiling_us:
+        return outcome
+    return of_loops
+
+
+def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepOutcome:
+    """A pass over the parameters that is not the optimizer's: an average of them, or an update as its
+    formula has it."""
+    ops = [at for loop in loops for at in loop]
+    gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
+    us, idle = s.us(ops), s.idle_us(gaps)
+    words = Counter(s.operations[at] or s.classes[at] for at in ops)
+    left = sum(max(0.0, s.account.exclusive_us[at] - FLOOR_US) for at in ops) / len(words)
+    evidence = (
+        s.part("optimizer", "Loops over parameters", us + idle, f"Part of the {s.word} in such loops, with the gaps between their launches."),
+        fact("optimizer_launches", "Their launches", len(ops), "count", f"Launches of such loops in the {s.word}.", MANY),
+    )  # fmt: skip
+    if not s.worth(us + idle - left):
+        return s.ruled_out(f"Loops over parameters take little of the {s.word}.", *evidence)
+    finding = s.finding(
+        f"{units.count(len(ops))} elementwise launches ({units.listed([word for word, _ in words.most_common(3)])}) pass over one tensor "
+        f"after another, as an average of the parameters (EMA) or an update of them does. "
+        f"With the gaps between them they take {s.of_step(us + idle)}.",
+        "medium",
+        us + idle - left,
+        ops=ops,
+        gaps=gaps,
+        evidence=evidence,
+        arithmetic=f"In lists of tensors a launch takes dozens of them: {units.duration(left)} stay of {units.duration(us)}, "
+        f"and none of {units.duration(idle)} between them.",
+        advice=s.advice("Pass over all tensors in one launch.", torch=_LISTS, xla=("Put the loop into the jitted step, so that XLA fuses it.",)),
+    )  # fmt: skip
+    return msgspec.structs.replace(finding, title=_LOOPS)
+
+
+def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
     ops = update.ops
     us = s.us(ops)
     name = update.name or ("An optimizer written out" if update.written else "The optimizer")

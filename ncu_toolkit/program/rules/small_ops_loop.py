@@ -10,7 +10,9 @@ end.
 
 How to confirm
 The same sequence of at most four kernels, with the same grids, repeats without anything between. The
-grids have fewer blocks than the GPU has SMs.
+grids have fewer blocks than the GPU has SMs. Or a longer sequence of short kernels repeats 16 times
+or more with other grids each time, as items of different size need, or about a hundred times with
+the same.
 
 What to change
 Give all items to one launch: a dimension more, vmap, a batched routine for products. Where each pass
@@ -51,6 +53,10 @@ _ADVICE: Final = {
     "numba": ("If each pass needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or in all (cuda.cg.this_grid().sync()).",
               "If none does: one launch whose grid has a dimension more, for the items."),
 }  # fmt: skip
+_ITEMS: Final = (
+    "Items of different size in one pass: put them one after another in one tensor, with an index of the item for each row "
+    "(as torch_geometric's Batch does), or pad them to one size and mask.",
+)
 #: What multiplies many matrices in one call.
 _BATCHED: Final = {"torch": "torch.bmm", "xla": "jax.numpy.einsum", "cupy": "cupy.matmul"}
 
@@ -60,10 +66,15 @@ def find(s: StepFacts) -> StepOutcome:
     if not sms:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
     loops = list(_loops(s, sms))
+    alike = {at for loop in loops for at in loop}
+    items = [(run, passes) for run, passes in _patterns.items(s) if not alike.intersection(run)]
+    items = [(run, passes) for run, passes in items if run not in _patterns.parameters(s)]
+    loops += [run for run, _ in items]
     places = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
     us, idle = s.us(places), s.idle_us(gaps)
-    stays = sum(_stays(s, loop, sms) for loop in loops)
+    stays = sum(_stays(s, loop, sms) for loop in loops[: len(loops) - len(items)])
+    stays += sum(_stays(s, run, sms, len(run) // passes) for run, passes in items)
     saved = us + idle - stays
     evidence = (
         s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
@@ -73,13 +84,19 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out_by_grids("No small launches repeat back to back.", *evidence)
     first = max(loops, key=len)
     launch = s.launches[first[0]]
+    passes = dict(items).get(first, 0)
     batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
     said = f"They are matrix products: one batched call does them ({batched})."
     products = (said,) * all(s.classes[at] == "product" for at in places)
     name = launch.function if launch else ""
+    varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
+    varied = varied and s.framework == "torch"
+    kinds = f"{name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs"
+    if passes:
+        kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
     return s.finding(
-        f"{len(places)} small launches in {units.counted(len(loops), 'loop')} ({name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs) "
-        f"take {s.of_step(us + idle)}. One launch could do the work of a loop.",
+        f"{units.count(len(places))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
+        f"take {s.of_step(us + idle)}. One {'pass over all items' if passes else 'launch'} could do the work of a loop.",
         "low",
         saved,
         ops=places,
@@ -87,7 +104,7 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
         f"gaps between them ({units.duration(idle)}) go.",
-        advice=(*products, *s.advice(**_ADVICE)),
+        advice=(*_ITEMS * varied, *products, *s.advice(**_ADVICE)),
     )
 
 
@@ -96,11 +113,14 @@ def _blocks(launch: Launch | None) -> int:
     return launch.blocks or 0 if launch else 0
 
 
-def _stays(s: StepFacts, loop: tuple[int, ...], sms: int) -> float:
-    """The time of a loop's blocks side by side: each launch holds its part of the SMs; one pass of
-    the loop takes its time all the same."""
-    work = sum(s.account.exclusive_us[at] * min(1.0, _blocks(s.launches[at]) / sms) for at in loop)
-    return max(work, max(s.account.exclusive_us[at] for at in loop))
+def _stays(s: StepFacts, loop: tuple[int, ...], sms: int, period: int = 1) -> float:
+    """The time of a loop's blocks side by side: each launch holds its part of the SMs; the longest of
+    each of a pass's `period` launches takes its time all the same."""
+    work = sum(
+        s.account.exclusive_us[at] * min(1.0, (_blocks(s.launches[at]) or sms) / sms) for at in loop
+    )
+    longest = (max(s.account.exclusive_us[at] for at in loop[i::period]) for i in range(period))
+    return max(work, sum(longest))
 
 
 def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:

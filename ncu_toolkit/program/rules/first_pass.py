@@ -1,0 +1,108 @@
+"""The recording holds one first pass, and most of it is start-up.
+
+What it is
+The first time that a program does something, memory is allocated, code of kernels is loaded, libraries
+make handles and streams, and cuDNN tries algorithms. None of that comes again in a later pass.
+
+Why it costs time
+The GPU is idle meanwhile, for milliseconds where the work takes microseconds.
+
+How to confirm
+Few launches are of a kernel that ran before. A second pass in the same process takes a fraction of
+the time.
+
+What to change
+Nothing, if the program goes on: run some passes before those that are timed or recorded. If the first
+answer is what counts, do the start-up before it is asked for: a pass over an input of the same shape.
+
+When the advice is wrong
+The program is one pass by its nature, a tool of the command line for example: start-up is its cost.
+
+Source
+CUDA C++ Programming Guide, "Lazy Loading"; PyTorch documentation, "torch.backends.cudnn.benchmark".
+"""
+
+from collections import defaultdict
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.program.rules._host import OTHER_WORK
+
+TITLE: Final = "One first pass: start-up, no steady step"
+NEW: Final = Threshold(
+    0.25, "of its launches are the first of their kernel: of a program that repeats, few are"
+)
+IDLE: Final = Threshold(0.5, "of the run: where the GPU works for most of it, its work counts")
+_ALLOCATES: Final = "allocating and freeing memory"
+_CODE: Final = "loading modules"
+_LOADS: Final = "first launches of {} (code is loaded, libraries are set up)"
+_TRIES: Final = "choosing algorithms of convolutions"
+_WAITS: Final = "waiting for the GPU or for copies"
+_ELSE: Final = "other work of the host"
+_ADVICE: Final = (
+    "Run the pass several times in one process and record that: what is left then is the program's step.",
+    "If the first answer is what counts: run a pass over an input of the same shape before it is asked for.",
+)
+_TRIED: Final = (
+    "Choosing algorithms anew for each shape: torch.backends.cudnn.benchmark = False, or keep shapes the same.",
+)
+
+
+def find(s: StepFacts) -> StepOutcome:
+    if missing := s.lacks("wall time", "host calls"):
+        return s.abstain("The trace does not show what the host did.", *missing)
+    first: dict[str, int] = {}
+    for at, launch in enumerate(s.launches):
+        if launch is not None:
+            first.setdefault(launch.kernel, at)
+    new = len(first) / max(1, s.step.launches)
+    idle = s.idle_us(range(len(s.gaps)))
+    evidence = (
+        fact("first_launches", "First launches", new, "fraction", f"Part of the {s.word}'s launches that are the first of their kernel.", NEW),
+        s.part("idle", "GPU idle", idle, f"Part of the {s.word} in which the GPU does nothing.", IDLE),
+    )  # fmt: skip
+    if s.steady or new < NEW.value or not s.worth(idle, IDLE):
+        return s.ruled_out("It is not a first pass alone.", *evidence)
+    code = {
+        at
+        for at in s.idle("host late")
+        if s.gaps[at].call >= 0 and s.trace.calls[s.gaps[at].call].kind == "load"
+    }
+    long = {at for at in s.idle("host late") if s.gaps[at].us >= OTHER_WORK.value}
+    away = s.idle_us(long - code)
+    if away > idle / 2:
+        return s.ruled_out(
+            "The GPU is idle in a few long pauses, which have a cause of theirs.", *evidence
+        )
+    kernels, loaded = {*first.values()}, set[int]()
+    spent: dict[str, float] = defaultdict(float)
+    chains = s.within([s.call(gap.before) for gap in s.gaps])
+    for at, (gap, chain) in enumerate(zip(s.gaps, chains, strict=True)):
+        kind = _CODE if at in code else _ELSE
+        if gap.cause == "allocation":
+            kind = _ALLOCATES
+        elif gap.cause in ("sync", "copy"):
+            kind = _TRIES if any("convolution" in name for name in chain) else _WAITS
+        elif gap.before in kernels and at not in code | long:
+            kind = _LOADS
+            loaded.add(gap.before)
+        spent[kind] += gap.us
+    kinds = sorted(spent, key=lambda kind: -spent[kind])
+    shares = [
+        f"{units.duration(spent[kind])} {kind.format(units.counted(len(loaded), 'kernel'))}"
+        for kind in kinds
+    ]
+    allocations = sum(call.kind in ("allocate", "free") for call in s.calls)
+    return s.finding(
+        f"Nothing repeats, and {units.percent(new, 2)} of {units.counted(s.step.launches, 'launch', 'launches')} are the first of their kernel. "
+        f"The GPU is idle for {s.of_step(idle)}: {units.listed(shares)}.",
+        "medium",
+        idle,
+        gaps=range(len(s.gaps)),
+        evidence=evidence,
+        arithmetic=f"{units.counted(allocations, 'call')} that allocate or free, {units.counted(len(first), 'kernel')} launched for the "
+        "first time: a later pass does neither.",
+        advice=(*_ADVICE, *_TRIED * (_TRIES in spent and s.framework == "torch")),
+    )  # fmt: skip
