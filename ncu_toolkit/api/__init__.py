@@ -655,7 +655,7 @@ def profile_program(
 
     words = (command,) if isinstance(command, str) else tuple(command)
     program_run.check(words, "")
-    options = recorder.RecordOptions(lines=lines, seconds=seconds)
+    options = recorder.RecordOptions(lines=lines, samples=lines, seconds=seconds)
     job = step_run.StepJob(
         collect.Request(command=words), Path(output), timeout, record=options, launches=launches, steps=steps
     )  # fmt: skip

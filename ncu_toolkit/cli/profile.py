@@ -122,7 +122,7 @@ def command(
         if any(map(given, _CHOOSE)) or probed or program_run.marks_ranges(program):
             _profile_program(ProgramJob(request, reports, timeout, asked.redact, redact_source, needs), probed)  # fmt: skip
             return
-        record = recorder.RecordOptions(lines=lines, seconds=seconds or 0.0)
+        record = recorder.RecordOptions(lines=lines, samples=lines, seconds=seconds or 0.0)
         _profile_step(
             StepJob(request, reports, timeout, asked.redact, redact_source, needs, record, launches or 0, steps)
         )  # fmt: skip

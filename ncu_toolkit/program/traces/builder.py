@@ -14,11 +14,13 @@ from ncu_toolkit.program.model import (
     STEP_RANGE,
     Call,
     CallKind,
+    Frame,
     Lack,
     Mark,
     MarkKind,
     Op,
     OpKind,
+    Sample,
     Trace,
 )
 
@@ -59,6 +61,9 @@ _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
 )
 #: Parts of the path of Python code that is not the user's own.
 _INSTALLED: Final = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<")
+#: Where a package's path begins, and one of the standard library.
+_PACKAGED: Final = re.compile(r"[/\\](?P<rest>(site|dist)-packages[/\\].*)")
+_STANDARD: Final = re.compile(r"[/\\]lib(64)?[/\\]python3(\.\d+t?)?[/\\](?P<rest>.*)")
 #: IPython's file name of a notebook's cell, and the folder in which ipykernel writes cells.
 _CELL: Final = "<ipython-input-"
 _CELLS: Final = "ipykernel_"
@@ -203,6 +208,8 @@ class TraceBuilder:
         self._called: dict[Any, int | list[int]] = {}
         self._ops: list[GpuWork] = []
         self._marks: list[tuple[int, int, MarkKind, int, int, int]] = []
+        self._samples: list[tuple[int, int, int, int, int]] = []
+        self._stacks, self._frames = _Places(), _Places()
 
     def shape(self, shape: LaunchShape) -> int:
         """The place of a kernel with a launch's shape."""
@@ -246,6 +253,17 @@ class TraceBuilder:
         elif name:
             self._marks.append((start, end, kind, self.names[name[:_LONGEST]], *thread))
 
+    def stack(self, frames: Iterable[tuple[str, str, int]]) -> int:
+        """The place of a stack of Python: function, file and line of each frame, the outermost first."""
+        return self._stacks[
+            tuple(self._frames[function[:_FUNCTION], file, line] for function, file, line in frames)
+        ]
+
+    def sample(self, start: int, end: int, stack: int, thread: tuple[int, int] = (0, 0)) -> None:
+        """A thread of a process was on a stack from start to end."""
+        if sound_time(start, end):
+            self._samples.append((start, end, stack, *thread))
+
     @property
     def unrecorded(self) -> str:
         """What to say of launches none of whose kernels was recorded, after "no kernel"; empty where
@@ -269,8 +287,13 @@ class TraceBuilder:
         place = [0] * len(order)
         for new, old in enumerate(order):
             place[old] = new
-        lines, labels = _Places(), _labels(self._lines.values())
-        line_of = {call: lines[labels[at]] for call, at in self._lines.items() if call < len(order)}
+        files = {file for _, file, _ in self._frames}
+        lines, labels = _Places(), _labels({*files, *(file for file, _ in self._lines.values())})
+        line_of = {
+            call: lines[f"{labels[file]}:{line}"]
+            for call, (file, line) in self._lines.items()
+            if call < len(order)
+        }
         devices, launching = _Places(), set[int]()
         ops = []
         callers = [self._caller(work) for work in self._ops]
@@ -309,6 +332,13 @@ class TraceBuilder:
             marks=marks,
             names=tuple(self.names),
             lines=tuple(lines),
+            samples=tuple(
+                Sample(max(0, start - zero), end - zero, *rest)
+                for start, end, *rest in sorted(self._samples)
+                if end > zero
+            ),
+            stacks=tuple(self._stacks),
+            frames=tuple(Frame(name, labels[file], line) for name, file, line in self._frames),
             lacks=tuple(self._lacks(ops)),
             notes=tuple(self.notes),
         )
@@ -381,16 +411,20 @@ def _launch(shape: LaunchShape) -> Launch:
     return Launch(name, function, grid, block, registers, static, dynamic, workload=workload)
 
 
-def _labels(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
-    """`train.py:33` for each file and line; with its folder where two files have one name."""
-    known = set(places)
-    parts = {file: _parts(file) for file, _ in known}
+def _labels(files: Iterable[str]) -> dict[str, str]:
+    """What each file is called: `train.py`, with its folder where two of the user's have one name.
+    Installed files and the standard library's are named from there, and no folder of the machine is."""
+    shown, parts = dict[str, str](), dict[str, list[str]]()
+    for file in set(files):
+        installed = _PACKAGED.search(file) or _STANDARD.search(file)
+        if installed or (file.startswith("<") and not file.startswith(_CELL)):
+            shown[file] = file[installed.start("rest") :] if installed else file
+        else:
+            parts[file] = _parts(file)
     several = Counter(each[-1] for each in parts.values())
-    shown = {
-        file: "/".join(each[-2:] if several[each[-1]] > 1 else each[-1:])
-        for file, each in parts.items()
-    }
-    return {(file, line): f"{shown[file]}:{line}" for file, line in known}
+    for file, each in parts.items():
+        shown[file] = "/".join(each[-2:] if several[each[-1]] > 1 else each[-1:])
+    return shown
 
 
 def _parts(file: str) -> list[str]:
