@@ -91,6 +91,7 @@ def around(trace: Trace, step: Step, most: int) -> Trace:
         ops=tuple(msgspec.structs.replace(op, call=new[op.call]) for op in ops),
         calls=tuple(trace.calls[place] for place in places),
         marks=tuple(mark for mark in trace.marks if mark.end >= begin and mark.start <= ending),
+        samples=tuple(each for each in trace.samples if each.end >= begin and each.start <= ending),
     )
 
 

@@ -619,42 +619,54 @@ def _add_samples(
     place, clock = next(iter(places.values()))
     others = len(places)
     for path in sorted(folder.glob("*.samples")):
-        functions: dict[int, tuple[str, str]] = {}
-        callers: dict[int, tuple[int, int, int]] = {}
-        rows: list[tuple[int, int, int, int]] = []
-        # The last line of a process that was killed may be cut off.
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-            kind, _, rest = line.partition(" ")
-            try:
-                if kind == "s":
-                    start, length, stack, thread = map(int, rest.split(" "))
-                    rows.append((start, length, stack, thread))
-                elif kind == "n":
-                    number, *where = map(int, rest.split(" "))
-                    callers[number] = where[0], where[1], where[2]
-                elif kind == "f":
-                    of, _, name = rest.partition(" ")
-                    function, _, file = name.partition("\t")
-                    functions[int(of)] = function, file
-                elif kind == "note":
-                    notes.append(f"{rest[:1].upper()}{rest[1:]}.")
-            except (ValueError, IndexError):
-                continue
+        rows, callers, functions, said = _samples(path)
+        notes += said
         if path.stem in places:
             place, clock = places[path.stem]
         else:
             place, others = others, others + bool(rows)
-        starts = clock(numpy.array([row[0] for row in rows], "i8"))
+        times = numpy.array(rows, "i8").reshape(-1, 4)
+        starts, ends = clock(times[:, 0]).tolist(), clock(times[:, 0] + times[:, 1]).tolist()
         stacks: dict[int, int] = {}
-        for start, (_, length, stack, thread) in zip(starts.tolist(), rows, strict=True):
+        for start, end, (_, _, stack, thread) in zip(starts, ends, rows, strict=True):
             if stack not in stacks:
                 stacks[stack] = builder.stack(_frames(stack, callers, functions))
-            builder.sample(start, start + length, stacks[stack], (thread, place))
+            builder.sample(start, end, stacks[stack], (thread, place))
     return notes
 
 
+def _samples(
+    path: Path,
+) -> tuple[
+    list[tuple[int, ...]], dict[int, tuple[int, ...]], dict[int, tuple[str, str]], list[str]
+]:
+    """Samples (start, length, place, thread), places on stacks (caller, function, line) and functions
+    (name, file) by their numbers, and notes of one process, as recorder.c wrote them. The last line of
+    a process that was killed may be cut off."""
+    rows: list[tuple[int, ...]] = []
+    callers: dict[int, tuple[int, ...]] = {}
+    functions: dict[int, tuple[str, str]] = {}
+    notes: list[str] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        kind, _, rest = line.partition(" ")
+        words = rest.split(" ", 1) if kind == "f" else rest.split(" ")
+        try:
+            if kind == "s" and len(words) == 4 and int(words[2]) in callers:
+                rows.append(tuple(map(int, words)))
+            elif kind == "n" and len(words) == 4:
+                callers[int(words[0])] = tuple(map(int, words[1:]))
+            elif kind == "f":
+                name, _, file = words[1].partition("\t")
+                functions[int(words[0])] = name, file
+            elif kind == "note":
+                notes.append(f"{rest[:1].upper()}{rest[1:]}.")
+        except (ValueError, IndexError):
+            continue
+    return rows, callers, functions, notes
+
+
 def _frames(
-    stack: int, callers: dict[int, tuple[int, int, int]], functions: dict[int, tuple[str, str]]
+    stack: int, callers: dict[int, tuple[int, ...]], functions: dict[int, tuple[str, str]]
 ) -> list[tuple[str, str, int]]:
     """Function, file and line of a stack's frames, the outermost first."""
     frames: list[tuple[str, str, int]] = []

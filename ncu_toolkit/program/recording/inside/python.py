@@ -101,7 +101,7 @@ class Lines:
         self.write_lines(1)
 
 
-class Workers:
+class WorkerSampling:
     """Has the recorder sample the processes that work for this one: those of multiprocessing, so of
     PyTorch's DataLoader and of pools. Other processes sample themselves once they use CUDA."""
 
@@ -142,7 +142,7 @@ def start(folder: str) -> None:
     leave, pid, done = os._exit, os.getpid(), threading.Event()
     lines: list[Lines] = []
     every = int(os.environ.get("NCU_TOOLKIT_RECORD_SAMPLES") or 0)
-    workers = Workers(folder, every) if every else None
+    workers = WorkerSampling(folder, every) if every else None
 
     def leaving(status: int) -> NoReturn:
         """os._exit, which runs no atexit."""

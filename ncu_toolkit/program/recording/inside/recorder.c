@@ -540,7 +540,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
  * main thread does not come to it within a pause it is in a function of C, and the thread here takes the
  * lock, which is free as a rule, and looks. Before 3.13 the main thread learns of such a call only when
  * the lock changes hands, so there the thread takes the lock for each sample. That costs the program up to
- * 50 us and is granted after 5 ms where the program lets go of it seldom, so samples are fewer. Other
+ * 40 us and is granted after 5 ms where the program lets go of it seldom, so samples are fewer. Other
  * threads that call CUDA are looked at with the lock, 100 times a second.
  *
  * A sample lasts from the one before it on its thread until it was taken. So samples leave no gap, and
@@ -549,7 +549,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
  * No object of the program is kept alive: codes are known by weak references. */
 
 enum { CODES = 1 << 16, PLACES = 1 << 19, DEEPEST = 200, TEXT = 1 << 20, FEWER = 1 << 17 };
-enum { MS = 1000000, WRITE = 50 * MS, OPEN = 500 * MS, OTHERS = 10 * MS, DEAREST = 200000, HANDED = 50000 };
+enum { MS = 1000000, WRITE = 50 * MS, OPEN = 500 * MS, OTHERS = 10 * MS, DEAREST = 200000, HANDED = 40000 };
 /* Bytes of one process's samples, and what a sample may cost: a 64th of the pause. */
 enum { MOST_SAMPLES = 64 << 20, SHARE = 64 };
 
@@ -568,6 +568,7 @@ static struct {
   int by_itself; /* the main thread takes its samples */
   int wanted;    /* it is to take one */
   uint32_t seen; /* the place that was found meanwhile */
+  uint32_t latest;
   void *mine;
   uint64_t pause, cost, samples, bytes;
   struct code *codes;
@@ -821,7 +822,7 @@ static void look_at(int at, void *frame, uint64_t wanted) {
   pthread_mutex_lock(&sampling);
   if (frame && has_room() && (at || !sampler.by_itself || sampler.wanted)) {
     py.keep(frame);
-    uint32_t place = stack_of(frame);
+    uint32_t place = sampler.latest = stack_of(frame);
     if (!sampler.open[at].end) sampler.open[at].start = sampler.open[at].end = wanted;
     if (!at && sampler.by_itself)
       sampler.seen = place;
@@ -861,7 +862,10 @@ static void look(int from, int to, uint64_t wanted) {
   collect(collects);
   sampler.mine = py.release();
   if (from) return;
-  uint64_t cost = got - wanted > MS ? HANDED : (real_time() - got) / 2;
+  /* Who has moved since the last look wants the lock back: two switches, not one. */
+  static uint32_t last;
+  uint64_t cost = got - wanted > MS || last != sampler.latest ? HANDED : (real_time() - got) / 2;
+  last = sampler.latest;
   sampler.cost += ((int64_t)(cost < DEAREST ? cost : DEAREST) - (int64_t)sampler.cost) / 8;
 }
 
