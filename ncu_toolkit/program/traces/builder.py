@@ -289,11 +289,7 @@ class TraceBuilder:
             place[old] = new
         files = {file for _, file, _ in self._frames}
         lines, labels = _Places(), _labels({*files, *(file for file, _ in self._lines.values())})
-        line_of = {
-            call: lines[f"{labels[file]}:{line}"]
-            for call, (file, line) in self._lines.items()
-            if call < len(order)
-        }
+        line_of = {call: lines[f"{labels[at[0]]}:{at[1]}"] for call, at in self._lines.items() if call < len(order)}  # fmt: skip
         devices, launching = _Places(), set[int]()
         ops = []
         callers = [self._caller(work) for work in self._ops]
@@ -332,15 +328,19 @@ class TraceBuilder:
             marks=marks,
             names=tuple(self.names),
             lines=tuple(lines),
-            samples=tuple(
-                Sample(max(0, start - zero), end - zero, *rest)
-                for start, end, *rest in sorted(self._samples)
-                if end > zero
-            ),
+            samples=self._sampled(zero),
             stacks=tuple(self._stacks),
             frames=tuple(Frame(name, labels[file], line) for name, file, line in self._frames),
             lacks=tuple(self._lacks(ops)),
             notes=tuple(self.notes),
+        )
+
+    def _sampled(self, zero: int) -> tuple[Sample, ...]:
+        """The samples since the first event; what ran before it is left out."""
+        return tuple(
+            Sample(max(0, start - zero), end - zero, *rest)
+            for start, end, *rest in sorted(self._samples)
+            if end > zero
         )
 
     def _note_left_out(self) -> None:

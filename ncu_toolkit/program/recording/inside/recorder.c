@@ -361,7 +361,7 @@ static struct {
   long (*number)(void *);
   void *(*function)(void *, void *, void *);
   void *(*frame)(void), *(*back)(void *), *(*code)(void *);
-  int (*line)(void *);
+  int (*line)(void *), (*at)(void *);
   void (*keep)(void *), (*drop)(void *);
   void *none, *disable;
   int (*ready)(void), (*later)(int (*)(void *), void *);
@@ -416,6 +416,7 @@ static const char *python_lacks(void) {
       {"PyLong_FromUnsignedLong", &py.unsigned_number, 1},
       {"PyDict_GetItem", &py.in_dict, 1},
       {"Py_BuildValue", &py.build, 1},
+      {"PyFrame_GetLasti", &py.at, 0},        /* Python 3.11 */
       {"PyGC_Disable", &py.no_collecting, 0}, /* Python 3.10 */
       {"PyGC_Enable", &py.collecting, 0},
   };
@@ -574,6 +575,7 @@ static struct {
   struct code *codes;
   struct place *places;
   uint32_t functions, placed;
+  int depth; /* of the last stack */
   size_t used;
   char *text, *other;
   struct {
@@ -602,25 +604,25 @@ static int text_of(void *object, const char *name, char *text, size_t room) {
   return bytes != NULL;
 }
 
-/* The number of a code's function; 0 where there are too many. */
-static uint32_t function_of(void *code) {
+/* What is known of a code, or of none where there are too many. */
+static struct code *known_code(void *code) {
+  static struct code none;
   char name[300], file[700];
   size_t at = mixed(code) & (CODES - 1);
   while (sampler.codes[at].code && sampler.codes[at].code != code) at = (at + 1) & (CODES - 1);
   struct code *entry = &sampler.codes[at];
-  if (entry->code && py.alive(entry->weak) == code) return entry->number;
-  if (sampler.functions >= CODES / 2) return 0;
-  void *weak = py.weak(code, NULL);
+  if (entry->code && py.alive(entry->weak) == code) return entry;
+  void *weak = sampler.functions < CODES / 2 ? py.weak(code, NULL) : NULL;
   if (!weak) {
     py.no_error();
-    return 0;
+    return &none;
   }
   if (entry->code) py.drop(entry->weak);
   if (!text_of(code, "co_qualname", name, sizeof name)) text_of(code, "co_name", name, sizeof name);
   text_of(code, "co_filename", file, sizeof file);
   *entry = (struct code){code, weak, ++sampler.functions};
   say("f %u %s\t%s\n", entry->number, name, file);
-  return entry->number;
+  return entry;
 }
 
 /* A place on a stack, under its caller's; the caller's where there are too many. */
@@ -637,22 +639,38 @@ static uint32_t place_of(uint32_t caller, uint32_t function, uint32_t line) {
   return sampler.placed;
 }
 
-/* The place of a stack whose innermost frame this is, which is released. Needs both locks. */
+/* The place of a stack whose innermost frame this is, which is released. Needs both locks. Most of a
+ * stack is as it was a sample ago: only from the first frame that is not does it cost much. */
 static uint32_t stack_of(void *frame) {
-  uint32_t function[DEEPEST], line[DEEPEST], place = 0;
-  int depth = 0;
-  while (frame) {
-    if (depth < DEEPEST) {
-      void *code = py.code(frame);
-      int number = py.line(frame);
-      function[depth] = function_of(code), line[depth++] = number > 0 ? number : 0;
-      py.drop(code);
+  static struct {
+    struct code *code;
+    uint32_t place;
+    int at; /* the instruction */
+  } before[DEEPEST];
+  void *frames[DEEPEST];
+  uint32_t place = 0;
+  int depth = 0, same = sampler.depth;
+  for (; frame && depth < DEEPEST; frame = py.back(frame)) frames[depth++] = frame;
+  if (frame) py.drop(frame);
+  sampler.depth = depth;
+  for (int level = 0; level < depth; level++) {
+    frame = frames[depth - 1 - level];
+    void *code = py.code(frame);
+    int at = py.at ? py.at(frame) : -1, line = 0;
+    struct code *old = level < same ? before[level].code : NULL;
+    int of_old = old && old->code == code && py.alive(old->weak) == code;
+    if (of_old && at >= 0 && before[level].at == at) {
+      place = before[level].place;
+    } else {
+      same = 0;
+      line = py.line(frame);
+      before[level].code = of_old ? old : known_code(code);
+      before[level].at = at;
+      before[level].place = place = place_of(place, before[level].code->number, line > 0 ? line : 0);
     }
-    void *outer = depth < DEEPEST ? py.back(frame) : NULL;
+    py.drop(code);
     py.drop(frame);
-    frame = outer;
   }
-  while (depth--) place = place_of(place, function[depth], line[depth]);
   return place;
 }
 
