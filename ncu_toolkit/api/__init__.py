@@ -642,7 +642,7 @@ def profile_program(
             than three times the program and 30 s.
         steps: end the recorded program after so many steady steps; 0: let it run.
         seconds: end the recorded program after so many seconds; 0: let it run.
-        lines: also record the Python line of each launch (Python 3.12).
+        lines: also record the Python line of each launch (Python 3.12), and samples of Python's stacks.
         timeout: seconds that ncu has.
 
     Raises:

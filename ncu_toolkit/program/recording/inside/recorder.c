@@ -887,6 +887,9 @@ static void look(int from, int to, uint64_t wanted) {
   sampler.cost += ((int64_t)(cost < DEAREST ? cost : DEAREST) - (int64_t)sampler.cost) / 8;
 }
 
+/* 0 while no samples are wanted: benchmarks/programs/sampling_cost.py compares. */
+int ncu_toolkit_sampling = 1;
+
 static void *sample(void *unused) {
   uint64_t written = real_time(), looked = written;
   uint32_t dice = getpid();
@@ -905,8 +908,9 @@ static void *sample(void *unused) {
     }
     began = 1;
     uint64_t now = real_time();
-    int all = __atomic_load_n(&calling, __ATOMIC_ACQUIRE), with_main = main_calls || !all || owner != sampler.process;
-    if (all > main_calls && now - looked > OTHERS) {
+    int all = __atomic_load_n(&calling, __ATOMIC_ACQUIRE), wanted = ncu_toolkit_sampling;
+    int with_main = wanted && (main_calls || !all || owner != sampler.process);
+    if (wanted && all > main_calls && now - looked > OTHERS) {
       look(1, THREADS, now);
       looked = now;
     }
