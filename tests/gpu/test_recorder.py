@@ -223,15 +223,16 @@ def heavy(seconds):
 
 
 def pythons() -> list[str]:
-    """This Python and others that are here: from 3.13 on a program takes its samples itself."""
-    found = (shutil.which(f"python3.{minor}") for minor in (12, 13))
-    asked = ("-c", "import ctypes")
-    works = (
-        each
-        for each in filter(None, found)
-        if not subprocess.run([each, *asked], capture_output=True, check=False).returncode
-    )
-    return [sys.executable, *works]
+    """This Python, and 3.12 and 3.13 where they are: from 3.13 on a program takes its samples itself."""
+    known = (Path.home() / ".pyenv" / "versions").glob("3.1[23].*/bin/python")
+    found = [*(shutil.which(f"python3.{minor}") for minor in (12, 13)), *sorted(map(str, known))]
+    asked, newer = ("-c", "import ctypes, sys; print(sys.version_info[:2])"), dict[str, str]()
+    for each in filter(None, found):
+        version = subprocess.run([each, *asked], capture_output=True, text=True, check=False).stdout
+        newer.setdefault(version, each)
+    newer.pop("", None)  # a shim of pyenv whose version is not chosen
+    newer.pop(f"{sys.version_info[:2]}\n", None)
+    return [sys.executable, *newer.values()]
 
 
 def by_function(trace: Trace, *, worker: bool = False) -> Counter[str]:

@@ -838,11 +838,13 @@ static void meet_threads(void) {
 static void look_at(int at, void *frame, uint64_t wanted) {
   uint64_t now = real_time();
   pthread_mutex_lock(&sampling);
-  if (frame && has_room() && (at || !sampler.by_itself || sampler.wanted)) {
+  if (frame && has_room()) {
     py.keep(frame);
     uint32_t place = sampler.latest = stack_of(frame);
     if (!sampler.open[at].end) sampler.open[at].start = sampler.open[at].end = wanted;
-    if (!at && sampler.by_itself)
+    /* Where the main thread took its sample while this one waited for the lock, this is the next: it may
+     * have held the lock in a call since. */
+    if (!at && sampler.by_itself && sampler.wanted)
       sampler.seen = place;
     else
       was_at(at, place, now);
