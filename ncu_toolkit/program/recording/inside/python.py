@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc  # noqa: F401 -- recorder.c uses it and imports nothing
 import importlib
 import json
 import os

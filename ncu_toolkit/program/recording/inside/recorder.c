@@ -369,7 +369,7 @@ static struct {
   void (*leave)(int), *(*release)(void), (*take)(void *);
   const char *(*version)(void);
   void *(*get)(void *, const char *), *(*text)(void *, const char *, const char *);
-  void *(*call)(void *, void *), *(*import)(const char *), *(*method)(void *, const char *, const char *, ...);
+  void *(*call)(void *, void *), *(*method)(void *, const char *, const char *, ...);
   const char *(*bytes)(void *);
   void *(*weak)(void *, void *), *(*alive)(void *);
   void *(*of_sys)(const char *), *(*item)(void *, const char *), *(*values)(void *), *(*in_list)(void *, long);
@@ -403,7 +403,6 @@ static const char *python_lacks(void) {
       {"PyBytes_AsString", &py.bytes, 1},
       {"PyObject_CallObject", &py.call, 1},
       {"PyObject_CallMethod", &py.method, 1},
-      {"PyImport_ImportModule", &py.import, 1},
       {"PyWeakref_NewRef", &py.weak, 1},
       {"PyWeakref_GetObject", &py.alive, 1},
       {"PySys_GetObject", &py.of_sys, 1},
@@ -721,6 +720,14 @@ static void write_samples(int end) {
 
 /* ---- the sampler's use of Python; each of these runs with Python's lock */
 
+/* A module that was imported. Nothing is imported here: where Python ends meanwhile, this thread does, and
+ * the lock of imports would stay taken. */
+static void *module_of(const char *name) {
+  void *modules = py.of_sys("modules"), *module = modules ? py.item(modules, name) : NULL;
+  if (!module) py.no_error();
+  return module;
+}
+
 static int asked(void *object, const char *method) {
   void *answer = object ? py.method(object, method, NULL) : NULL;
   int yes = answer && py.truth(answer) > 0;
@@ -733,7 +740,7 @@ static int asked(void *object, const char *method) {
  * end with a lock held here. Whether it was to be collected, for `collect`. */
 static int collect_not(void) {
   if (py.no_collecting && py.collecting) return py.no_collecting();
-  if (!py.collector) py.collector = py.import("gc");
+  if (!py.collector) py.collector = module_of("gc");
   if (!asked(py.collector, "isenabled")) return 0;
   asked(py.collector, "disable");
   return 1;
@@ -774,7 +781,7 @@ static void register_end(void) {
   }
   if (answer) py.drop(answer);
   if (!py.none) py.none = py.build("");
-  void *module = py.import("atexit"), *function = py.function(&method, NULL, NULL);
+  void *module = module_of("atexit"), *function = py.function(&method, NULL, NULL);
   void *result = module && function ? py.method(module, "register", "O", function) : NULL;
   if (!result) py.no_error();
   if (result) py.drop(result);
@@ -825,7 +832,7 @@ static void meet_thread(void *object) {
 
 /* Python's numbers of the threads that call CUDA, and of the main one. */
 static void meet_threads(void) {
-  void *modules = py.of_sys("modules"), *module = modules ? py.item(modules, "threading") : NULL;
+  void *module = module_of("threading");
   void *active = module ? py.get(module, "_active") : NULL, *list = active ? py.values(active) : NULL;
   long count = list ? py.length(list) : 0;
   for (long at = 0; at < count; at++) meet_thread(py.in_list(list, at));
