@@ -298,6 +298,14 @@ def test_samples_of_a_program_that_ends_so(sampled: Callable[..., Trace], end: s
     assert 0.2e9 < by_function(trace)["heavy"] < 1.6e9
 
 
+def test_a_program_that_ends_while_the_sampler_begins(
+    sampled: Callable[..., Trace], tmp_path: Path
+) -> None:
+    for at in range(6):
+        sampled(f"time.sleep({at} * 0.002)\n")
+        shutil.rmtree(tmp_path / "recording")
+
+
 def test_threads_that_call_cuda_are_sampled(sampled: Callable[..., Trace]) -> None:
     trace = sampled(
         "def launches():\n    cupti.fake_step(1)\n    heavy(2)\n\n"
