@@ -45,11 +45,11 @@ import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1], sys.argv[1] + '/benchmarks/programs']
 from ncu_toolkit.base.core.errors import ToolkitError
-from ncu_toolkit.kernel.gpu import recorder
+from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.traces.files import write_trace
 from record import short
 folder, to, name, *command = sys.argv[2:]
-code = recorder.record(command, Path(folder), recorder.RecordOptions(lines=True))
+code = recorder.record(command, Path(folder), recorder.RecordOptions(lines=True, samples=True))
 try:
     write_trace(short(recorder.read_recording(Path(folder), name)), Path(to))
 except ToolkitError as error:
@@ -91,6 +91,7 @@ def around(trace: Trace, step: Step, most: int) -> Trace:
         ops=tuple(msgspec.structs.replace(op, call=new[op.call]) for op in ops),
         calls=tuple(trace.calls[place] for place in places),
         marks=tuple(mark for mark in trace.marks if mark.end >= begin and mark.start <= ending),
+        samples=tuple(each for each in trace.samples if each.end >= begin and each.start <= ending),
     )
 
 

@@ -642,7 +642,7 @@ def profile_program(
             than three times the program and 30 s.
         steps: end the recorded program after so many steady steps; 0: let it run.
         seconds: end the recorded program after so many seconds; 0: let it run.
-        lines: also record the Python line of each launch (Python 3.12).
+        lines: also record the Python line of each launch (Python 3.12), and samples of Python's stacks.
         timeout: seconds that ncu has.
 
     Raises:
@@ -655,7 +655,7 @@ def profile_program(
 
     words = (command,) if isinstance(command, str) else tuple(command)
     program_run.check(words, "")
-    options = recorder.RecordOptions(lines=lines, seconds=seconds)
+    options = recorder.RecordOptions(lines=lines, samples=lines, seconds=seconds)
     job = step_run.StepJob(
         collect.Request(command=words), Path(output), timeout, record=options, launches=launches, steps=steps
     )  # fmt: skip

@@ -55,7 +55,7 @@ from ncu_toolkit.program.recording.step_run import StepJob
         "program and 30 s.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
-    lines=switch("For a program: the Python line of each launch (Python 3.12).", "--lines/--no-lines", default=True),
+    lines=switch("For a program: the Python line of each launch (Python 3.12), and samples of Python's stacks.", "--lines/--no-lines", default=True),
     launch_skip="For a program: leave out the first N launches, and look for no step.",
     launch_count=option("For a program: profile the first N launches instead of a step's; 0 for all of them.", type=click.IntRange(min=0),
         default=program_run.DEFAULT_LAUNCHES),
@@ -122,7 +122,7 @@ def command(
         if any(map(given, _CHOOSE)) or probed or program_run.marks_ranges(program):
             _profile_program(ProgramJob(request, reports, timeout, asked.redact, redact_source, needs), probed)  # fmt: skip
             return
-        record = recorder.RecordOptions(lines=lines, seconds=seconds or 0.0)
+        record = recorder.RecordOptions(lines=lines, samples=lines, seconds=seconds or 0.0)
         _profile_step(
             StepJob(request, reports, timeout, asked.redact, redact_source, needs, record, launches or 0, steps)
         )  # fmt: skip

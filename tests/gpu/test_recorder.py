@@ -12,12 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fake_programs
+import msgspec
 import pytest
 
 from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem
 from ncu_toolkit.program.model import Trace
 from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.recording.recorder import FIELDS, RecordOptions, read_recording, record
+from ncu_toolkit.program.recording.step_run import redacted
+from ncu_toolkit.program.traces.files import read_trace, write_trace
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 #: What the fake makes in a step: launches, and host calls by kind.
@@ -206,6 +209,288 @@ def test_lines_need_a_newer_python(recorded: Recorded, tmp_path: Path) -> None:
         in trace.notes
     )
     assert "lines" in trace.lacks
+
+
+SAMPLED = RecordOptions(samples=True)
+BUSY = """import threading, time
+
+def heavy(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        sum(range(200))
+
+"""
+
+
+def pythons() -> list[str]:
+    """This Python, and 3.12 and 3.13 where they are: from 3.13 on a program takes its samples itself."""
+    known = (Path.home() / ".pyenv" / "versions").glob("3.1[23].*/bin/python")
+    found = [*(shutil.which(f"python3.{minor}") for minor in (12, 13)), *sorted(map(str, known))]
+    asked, newer = ("-c", "import ctypes, sys; print(sys.version_info[:2])"), dict[str, str]()
+    for each in filter(None, found):
+        version = subprocess.run([each, *asked], capture_output=True, text=True, check=False).stdout
+        newer.setdefault(version, each)
+    newer.pop("", None)  # a shim of pyenv whose version is not chosen
+    newer.pop(f"{sys.version_info[:2]}\n", None)
+    return [sys.executable, *newer.values()]
+
+
+def by_function(trace: Trace, *, worker: bool = False) -> Counter[str]:
+    """Nanoseconds by the innermost function of the program's own file, of the process that uses the
+    GPU or of the others."""
+    time = Counter[str]()
+    for sample in trace.samples:
+        frames = [trace.frames[frame] for frame in trace.stacks[sample.stack]]
+        own = [frame.function for frame in frames if frame.file == "train.py"]
+        if bool(sample.process) == worker:
+            time[own[-1] if own else ""] += sample.end - sample.start
+    return time
+
+
+@pytest.fixture(params=pythons())
+def sampled(
+    request: pytest.FixtureRequest, recorded: Recorded, tmp_path: Path
+) -> Callable[..., Trace]:
+    """A recorded program of each Python: `PROGRAM`, and some lines."""
+
+    def run(text: str, *words: str, code: int = 0) -> Trace:
+        script = tmp_path / "train.py"
+        script.write_text(BUSY + PROGRAM + text)
+        ended, folder = recorded(request.param, str(script), *words, asked=SAMPLED)
+        assert ended == code
+        return read_recording(folder)
+
+    return run
+
+
+def test_the_function_that_takes_the_time_has_the_samples(sampled: Callable[..., Trace]) -> None:
+    trace = sampled("heavy(1)\ncupti.fake_step(9)\n")
+    time = by_function(trace)
+    assert time["heavy"] > 0.8 * time.total() > 0.6e9
+    first, *rest = trace.samples
+    assert all(one.end == two.start for one, two in zip(trace.samples, rest, strict=False))
+    assert (first.process, {sample.thread for sample in trace.samples}) == (
+        0,
+        {trace.calls[0].thread},
+    )
+    assert trace.notes == ()
+    stack = max(trace.samples, key=lambda sample: sample.end - sample.start).stack
+    names = [trace.frames[frame].function for frame in trace.stacks[stack]]
+    assert names[:2] == ["<module>", "heavy"]
+
+
+@pytest.mark.parametrize("library", ["PyDLL", "CDLL"])
+def test_a_call_of_c_has_its_time(sampled: Callable[..., Trace], library: str) -> None:
+    """One that holds Python's lock, and one that lets go of it."""
+    trace = sampled(
+        f"def waits():\n    ctypes.{library}(None).usleep(100_000)\n\n"
+        "for _ in range(5):\n    heavy(0.05)\n    waits()\nheavy(0.02)\n"
+    )
+    time = by_function(trace)
+    assert time["waits"] == pytest.approx(0.5e9, rel=0.3)
+    assert time["heavy"] > 0.15e9
+
+
+@pytest.mark.parametrize("end", ["os._exit(4)", "os.kill(os.getpid(), 15)", "sys.exit(4)"])
+def test_samples_of_a_program_that_ends_so(sampled: Callable[..., Trace], end: str) -> None:
+    code = 128 + 15 if "kill" in end else 4
+    trace = sampled(f"import sys\nheavy(0.8)\n{end}\n", code=code)
+    assert 0.2e9 < by_function(trace)["heavy"] < 1.6e9
+
+
+def test_a_program_that_ends_while_the_sampler_begins(
+    sampled: Callable[..., Trace], tmp_path: Path
+) -> None:
+    for at in range(6):
+        sampled(f"time.sleep({at} * 0.002)\n")
+        shutil.rmtree(tmp_path / "recording")
+
+
+def test_threads_that_call_cuda_are_sampled(sampled: Callable[..., Trace]) -> None:
+    trace = sampled(
+        "def launches():\n    cupti.fake_step(1)\n    heavy(2)\n\n"
+        "thread = threading.Thread(target=launches)\nthread.start()\nthread.join()\n"
+    )
+    (other,) = {call.thread for call in trace.calls} - {trace.calls[0].thread}
+    time = sum(
+        sample.end - sample.start
+        for sample in trace.samples
+        if sample.thread == other
+        and trace.frames[trace.stacks[sample.stack][-1]].function in ("heavy", "launches")
+    )
+    assert time > 0.8e9  # known from half a second on
+
+
+LOADER = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+def transform(item):
+    heavy(0.02)
+    return item
+
+def work(tasks, results):
+    while (item := tasks.get()) is not None:
+        results.put(transform(item))
+
+def train(method, end):
+    context = multiprocessing.get_context(method)
+    tasks, results = context.Queue(), context.Queue()
+    workers = [context.Process(target=work, args=(tasks, results)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for item in range(40):
+        tasks.put(item)
+    for _ in range(40):
+        results.get()
+    for worker in workers:
+        worker.terminate() if end == "terminate" else tasks.put(None)
+    for worker in workers:
+        worker.join()
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        list(pool.map(transform, range(10)))
+    if not os.fork():  # no worker
+        heavy(0.1)
+        os._exit(0)
+    os.wait()
+    os.system("true")
+
+if __name__ == "__main__":
+    import sys
+    uses_cuda()
+    train(*sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("end", ["join", "terminate"])
+def test_workers_of_a_loader(recorded: Recorded, tmp_path: Path, method: str, end: str) -> None:
+    script = tmp_path / "train.py"
+    cuda = "import ctypes, os\ndef uses_cuda():\n" + "".join(
+        f"    {line}\n" for line in PROGRAM.splitlines()[1:4]
+    )
+    script.write_text(BUSY + cuda + "    cupti.fake_step(1)\n" + LOADER)
+    for python in {sys.executable, pythons()[-1]}:
+        code, folder = recorded(python, str(script), method, end, asked=SAMPLED)
+        trace = read_recording(folder)
+        assert code == 0
+        assert {sample.process for sample in trace.samples} == {0, 1, 2, 3}
+        time = by_function(trace, worker=True)
+        assert 0.6e9 < time["heavy"] < 3e9
+        assert "get" not in time  # the library's functions are no file of the user's
+        assert by_function(trace)["train"] > 0.3e9  # waits for them
+        assert {op.process for op in trace.ops} == {0}
+        shutil.rmtree(folder)
+
+
+def test_other_processes_cost_nothing(recorded: Recorded, tmp_path: Path, made: Path) -> None:
+    """Children that use no GPU and are no workers begin no thread and write no file."""
+    script = tmp_path / "train.py"
+    child = "import os; print(len(os.listdir('/proc/self/task')))"
+    script.write_text(
+        f"import subprocess, sys\nsubprocess.run([{str(made / 'app')!r}, '3'])\n"
+        f"assert subprocess.check_output([sys.executable, '-c', {child!r}]) == b'1\\n'\n"
+    )
+    code, folder = recorded(sys.executable, str(script), asked=SAMPLED)
+    assert code == 0
+    assert not [*folder.glob("*.samples")]
+
+
+def test_a_fork_while_samples_are_taken(sampled: Callable[..., Trace]) -> None:
+    """From several threads, in a finalizer, and by a library of C."""
+    trace = sampled(
+        """import gc
+
+def forks():
+    for _ in range(20):
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+class Forks:
+    def __del__(self):
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+threads = [threading.Thread(target=forks) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for at in range(20):
+    it = Forks()
+    it.self = it
+    os.system("true")
+heavy(0.1)
+del it
+gc.collect()
+for thread in threads:
+    thread.join()
+"""
+    )
+    assert {sample.process for sample in trace.samples} == {0}
+
+
+def test_samples_keep_no_object_alive(sampled: Callable[..., Trace]) -> None:
+    sampled(
+        """import gc, weakref
+
+def made():
+    exec("def local(): heavy(0.1)", names := {"heavy": heavy})
+    names["local"]()
+    return weakref.ref(names["local"].__code__), weakref.ref(names["local"])
+
+known = made()
+gc.collect()
+assert [each() for each in known] == [None, None]
+"""
+    )
+
+
+def test_samples_name_no_folder_of_the_machine(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a trace says may be published: files by their name, or from their package on."""
+    package = tmp_path / "venv" / "lib" / "python3.11" / "site-packages" / "package"
+    package.mkdir(parents=True)
+    work = "def run(step):\n    step()\n"
+    (package / "__init__.py").write_text(work)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "tools.py").write_text(work)
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import sys\nsys.path[:0] = [{str(package.parent)!r}, {str(tmp_path / 'mine')!r}]\n"
+        "import json, package, tools\n" + BUSY + PROGRAM + "class Net:\n    def go(self):\n        heavy(0.05)\n"
+        "tools.run(lambda: package.run(Net().go))\n"
+        "json.loads('[1]', object_hook=None, parse_int=lambda text: heavy(0.2))\n"
+    )  # fmt: skip
+    trace = read_recording(recorded(sys.executable, str(script), asked=SAMPLED)[1])
+    known = {(frame.function, frame.file) for frame in trace.frames}
+    assert {("Net.go", "train.py"), ("run", "tools.py")} <= known
+    assert {("run", "site-packages/package/__init__.py"), ("loads", "json/__init__.py")} <= known
+    stored = msgspec.json.encode(trace).decode()
+    assert str(tmp_path) not in stored
+    assert not [frame.file for frame in trace.frames if frame.file.startswith("/")]
+    monkeypatch.setenv("LOGNAME", "tools")  # the user's name
+    assert not [frame for frame in redacted(trace).frames if "tools" in frame.file]
+    write_trace(trace, tmp_path / "a.ncu-trace")
+    assert read_trace(tmp_path / "a.ncu-trace") == trace
+
+
+def test_samples_that_are_cut_off_or_full(recorded: Recorded, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(BUSY + PROGRAM + "heavy(0.3)\n")
+    _, folder = recorded(sys.executable, str(script), asked=SAMPLED)
+    (path,) = folder.glob("*.samples")
+    whole = read_recording(folder).samples
+    text = path.read_text()
+    path.write_text(text + "note the samples are full\nx\ns 1\nn 7\ns 17 1 99 1\ns 179")
+    trace = read_recording(folder)
+    assert trace.samples == whole
+    assert trace.notes == ("The samples are full.",)
+    path.write_text("")
+    assert read_recording(folder).samples == ()
 
 
 @pytest.mark.parametrize(

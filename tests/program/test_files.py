@@ -86,9 +86,12 @@ def test_what_newer_versions_add_is_skipped(tmp_path: Path) -> None:
 def test_what_older_files_lack_has_its_default(tmp_path: Path) -> None:
     plain = msgspec.to_builtins(trace())
     plain["ops"] = [op[:4] for op in plain["ops"]]
+    for name in ("samples", "stacks", "frames"):
+        del plain[name]
     path = tmp_path / "older.ncu-trace"
     path.write_bytes(packed({"version": 1, "trace": plain}))
     assert read_trace(path).ops[0] == Op(0, 7, "kernel", 0)
+    assert read_trace(path).samples == ()
 
 
 def test_another_version_is_told(tmp_path: Path) -> None:

@@ -93,8 +93,12 @@ CALLS: Final = tuple(
 _OTHERS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", str(_INSIDE))
 #: Nanoseconds between two clocks that only another profiler makes, which gives CUPTI its own clock.
 _JUMP: Final = 1_000_000_000
+#: Microseconds between two samples of Python's stacks, if one costs little (recorder.c).
+_PAUSE_US: Final = 1000
 #: Bytes that a process writes at most.
 _MOST: Final = 2 << 30
+#: Frames of a stack at most, as recorder.c has it.
+_DEEPEST: Final = 200
 _POLL: Final = 0.1
 _COMPILERS: Final = ("cc", "gcc", "clang")
 _FLAGS: Final = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-o")
@@ -124,6 +128,10 @@ _PROBLEMS: Final = (
 )
 
 
+#: Makes one clock's times another's.
+Clock = Callable[[Any], Any]
+
+
 @dataclass(frozen=True)
 class RecordOptions:
     """How a program is recorded."""
@@ -134,6 +142,8 @@ class RecordOptions:
     """NVTX ranges."""
     lines: bool = False
     """The user's Python line of each launch (Python 3.12)."""
+    samples: bool = False
+    """Python's stacks, of the threads that call CUDA and of worker processes."""
     code: bool = False
     """The modules that the program loads, as NUMBER.cubin."""
     seconds: float = 0.0
@@ -268,6 +278,8 @@ def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> 
         values["NCU_TOOLKIT_RECORD_CODE"] = "1"
     if asked.lines:
         values["NCU_TOOLKIT_RECORD_LINES"] = ",".join(_OTHERS)
+    if asked.samples:
+        values["NCU_TOOLKIT_RECORD_SAMPLES"] = str(_PAUSE_US)
     return {**values, **asked.environment}
 
 
@@ -414,7 +426,8 @@ def _read(folder: Path, program: str) -> Trace:
     builder = TraceBuilder()
     builder.program = program
     found = processes(folder)
-    working, notes = 0, []
+    working, notes = 0, list[str]()
+    places = dict[str, tuple[int, Clock]]()
     for process in found:
         try:
             used = _add(builder, process, working)
@@ -423,10 +436,12 @@ def _read(folder: Path, program: str) -> Trace:
                 f"the records of process {process.number} cannot be read: {error}"
             ) from None
         if used:
+            places[process.stem.name] = working, _clock(process)
             working += 1
             notes += [f"{note[:1].upper()}{note[1:]}." for note in notes_of(process)]
     if builder.empty:
         raise nothing(found)
+    notes += _add_samples(builder, folder, places)
     if working > 1:
         notes.append(f"The program used the GPU from {working} processes.")
     for path in sorted(folder.glob("*.error")):
@@ -584,6 +599,83 @@ def _add_ranges(builder: TraceBuilder, process: RecordedProcess, place: int) -> 
             builder.mark(start, at, "range", process.names.get(name, ""), (thread, place))
 
 
+def _clock(process: RecordedProcess) -> Clock:
+    """What makes times of the system's clock, nanoseconds, times of CUPTI's in a process."""
+    theirs, ours = zip(*process.clocks, strict=True) if process.clocks else ((0,), (0,))
+    apart = numpy.subtract(theirs, ours)
+    return lambda times: times + numpy.interp(times.astype("f8"), ours, apart).astype("i8")
+
+
+def _add_samples(
+    builder: TraceBuilder, folder: Path, places: dict[str, tuple[int, Clock]]
+) -> list[str]:
+    """Samples of Python's stacks in all processes, and what is to be said of them.
+
+    Args:
+        places: the place in the trace and the clock of each process that used a GPU, by its files'
+            stem. Others, such as a loader's workers, come after these.
+    """
+    notes: list[str] = []
+    place, clock = next(iter(places.values()))
+    others = len(places)
+    for path in sorted(folder.glob("*.samples")):
+        rows, callers, functions, said = _samples(path)
+        notes += said
+        if path.stem in places:
+            place, clock = places[path.stem]
+        else:
+            place, others = others, others + bool(rows)
+        times = numpy.array(rows, "i8").reshape(-1, 4)
+        starts, ends = clock(times[:, 0]).tolist(), clock(times[:, 0] + times[:, 1]).tolist()
+        stacks: dict[int, int] = {}
+        for start, end, (_, _, stack, thread) in zip(starts, ends, rows, strict=True):
+            if stack not in stacks:
+                stacks[stack] = builder.stack(_frames(stack, callers, functions))
+            builder.sample(start, end, stacks[stack], (thread, place))
+    return notes
+
+
+def _samples(
+    path: Path,
+) -> tuple[
+    list[tuple[int, ...]], dict[int, tuple[int, ...]], dict[int, tuple[str, str]], list[str]
+]:
+    """Samples (start, length, place, thread), places on stacks (caller, function, line) and functions
+    (name, file) by their numbers, and notes of one process, as recorder.c wrote them. The last line of
+    a process that was killed may be cut off."""
+    rows: list[tuple[int, ...]] = []
+    callers: dict[int, tuple[int, ...]] = {}
+    functions: dict[int, tuple[str, str]] = {}
+    notes: list[str] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        kind, _, rest = line.partition(" ")
+        words = rest.split(" ", 1) if kind == "f" else rest.split(" ")
+        try:
+            if kind == "s" and len(words) == 4 and int(words[2]) in callers:
+                rows.append(tuple(map(int, words)))
+            elif kind == "n" and len(words) == 4:
+                callers[int(words[0])] = tuple(map(int, words[1:]))
+            elif kind == "f":
+                name, _, file = words[1].partition("\t")
+                functions[int(words[0])] = name, file
+            elif kind == "note":
+                notes.append(f"{rest[:1].upper()}{rest[1:]}.")
+        except (ValueError, IndexError):
+            continue
+    return rows, callers, functions, notes
+
+
+def _frames(
+    stack: int, callers: dict[int, tuple[int, ...]], functions: dict[int, tuple[str, str]]
+) -> list[tuple[str, str, int]]:
+    """Function, file and line of a stack's frames, the outermost first."""
+    frames: list[tuple[str, str, int]] = []
+    while stack in callers and len(frames) < _DEEPEST:
+        stack, function, line = callers[stack]
+        frames.append((*functions.get(function, ("?", "?")), line))
+    return frames[::-1]
+
+
 def _lines(process: RecordedProcess) -> Callable[[int, int], str]:
     """The user's line by time (CUPTI's clock) and thread; "" where none is known. A thread that runs
     no Python, as that of autograd, has the line at which the main thread waits for it."""
@@ -595,9 +687,7 @@ def _lines(process: RecordedProcess) -> Callable[[int, int], str]:
     layout: Any = [("at", "<i8"), ("code", "<u8"), ("thread", "<u4"), ("line", "<u4")]
     rows = numpy.frombuffer(raw[: len(raw) // 24 * 24], layout)
     files = {int(number): path for number, _, path in (each.partition(" ") for each in places)}
-    theirs, ours = zip(*process.clocks, strict=True) if process.clocks else ((0,), (0,))
-    shift = numpy.interp(rows["at"].astype("f8"), ours, numpy.subtract(theirs, ours))
-    times = rows["at"] + shift.astype("i8")
+    times = _clock(process)(rows["at"].astype("i8"))
     threads = {
         int(thread): (times[rows["thread"] == thread], rows[rows["thread"] == thread])
         for thread in numpy.unique(rows["thread"])

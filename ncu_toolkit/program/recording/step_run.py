@@ -17,11 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.base.model.profile import Extents, Launch
 from ncu_toolkit.kernel.gpu.runner import Session
+from ncu_toolkit.kernel.report.redact import redact_text
 from ncu_toolkit.kernel.runs import store
-from ncu_toolkit.program.model import Op, Step, Trace, Window
+from ncu_toolkit.program.model import Op, PythonFrame, Step, Trace, Window
 from ncu_toolkit.program.recording import program_run, recorder
 from ncu_toolkit.program.traces import choice
 from ncu_toolkit.program.traces.account import account_of
@@ -269,7 +272,20 @@ def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
                 raise
             ended = f"{error.message}; it ended with exit code {code}"
             raise UsageProblem(ended, f"What it printed may say why. {error.remedy}") from None
+        if job.redact:
+            trace = redacted(trace)
         return RecordedRun(trace, recorder.symbols(raw), code, seconds, interrupted)
+
+
+def redacted(trace: Trace) -> Trace:
+    """A trace whose lines and Python functions name neither this machine nor its user: a file's folder
+    can, where two files have one name."""
+    frames = tuple(
+        PythonFrame(redact_text(frame.function), redact_text(frame.file), frame.line)
+        for frame in trace.frames
+    )
+    lines = tuple(map(redact_text, trace.lines))
+    return msgspec.structs.replace(trace, frames=frames, lines=lines)
 
 
 def profile(done: StepRun, job: StepJob, limits: Limits, watch: Callable[[str], None]) -> StepRun:

@@ -1,5 +1,5 @@
 """The Python part of the recorder (recorder.c): os._exit, the line of the user's code that a program
-is at, so that a launch gets its line, and the experiments of `probe`.
+is at, so that a launch gets its line, samples of worker processes, and the experiments of `probe`.
 
 It runs in programs of any environment and imports nothing of ncu-toolkit. `sys.monitoring` (Python
 3.12) reports lines of the user's own code alone, to functions of recorder.c; code of packages costs
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc  # noqa: F401 -- recorder.c uses it and imports nothing
 import importlib
 import json
 import os
@@ -101,11 +102,48 @@ class Lines:
         self.write_lines(1)
 
 
+class WorkerSampling:
+    """Has the recorder sample the processes that work for this one: those of multiprocessing, so of
+    PyTorch's DataLoader and of pools. Other processes sample themselves once they use CUDA."""
+
+    def __init__(self, folder: str, every: int) -> None:
+        self.folder, self.every = os.fsencode(folder), every
+        self.library: Any = None
+        os.register_at_fork(before=self._prepare, after_in_child=self._begin)
+        if "--multiprocessing-fork" in sys.argv:  # one that was spawned
+            self._load().ncu_toolkit_sample(self.folder, every)
+
+    def _load(self) -> Any:
+        self.library = self.library or ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+        return self.library
+
+    def _prepare(self) -> None:
+        """Load what the child needs while this process can: a lock that another thread holds when
+        this one forks is never released in the child."""
+        if _makes_worker():
+            try:
+                self._load()
+            except (OSError, KeyError):
+                pass
+
+    def _begin(self) -> None:
+        if self.library is not None and _makes_worker():
+            self.library.ncu_toolkit_sample(self.folder, self.every)
+
+
+def _makes_worker() -> bool:
+    """Whether the function that called os.fork is multiprocessing's."""
+    name = str(sys._getframe(2).f_globals.get("__name__", ""))
+    return name.rpartition(".")[2] in ("popen_fork", "forkserver")
+
+
 def start(folder: str) -> None:
     """Record this process's lines into `folder` where $NCU_TOOLKIT_RECORD_LINES names what is not the
     user's: parts of paths, by commas. Raises RuntimeError: this Python cannot."""
     leave, pid, done = os._exit, os.getpid(), threading.Event()
     lines: list[Lines] = []
+    every = int(os.environ.get("NCU_TOOLKIT_RECORD_SAMPLES") or 0)
+    workers = WorkerSampling(folder, every) if every else None
 
     def leaving(status: int) -> NoReturn:
         """os._exit, which runs no atexit."""
@@ -114,6 +152,8 @@ def start(folder: str) -> None:
             for each in lines:
                 each.write()
             _flush()
+        elif workers is not None and workers.library is not None:
+            workers.library.ncu_toolkit_flush()
         leave(status)
 
     os._exit = leaving

@@ -12,16 +12,21 @@
  *                     "tried PATH: WHY", "without KIND WHY", "failed WHY", "ended". Where the last
  *                     one is missing the process was killed
  *   PID.lines         lines of Python code as they begin (`lines`), where python.py asks for them
+ *   PID.samples       Python's stacks, of worker processes too: a line each, "f NUMBER NAME<tab>FILE"
+ *                     (a function), "n NUMBER CALLER FUNCTION LINE" (a place on a stack, under its
+ *                     caller's; 0: none), "s START NANOSECONDS PLACE THREAD" (system's clock), "note"
  *   PID.NUMBER.cubin  each module that was loaded, if $NCU_TOOLKIT_RECORD_CODE is set
  *
  * Other variables: NCU_TOOLKIT_RECORD_CUPTI (libraries to try, by colons), _KINDS (activity kinds, by
  * commas), _CALLS (beginnings of names of host calls, by commas; "all"), _BYTES (most to write),
- * _PERIOD (milliseconds between two writes; 0: only full buffers). */
+ * _PERIOD (milliseconds between two writes; 0: only full buffers), _SAMPLES (microseconds between two
+ * samples of Python's stacks; 0 or missing: none). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -74,6 +79,29 @@ static unsigned period = 500;
 static pid_t owner;
 static uint64_t written, most = 1ull << 31;
 static uint8_t told[3][CALLS];
+
+struct wanted {
+  const char *name;
+  void *to; /* the pointer that gets it */
+  int needed;
+};
+
+/* Find functions by name; the name of one that is needed and missing, else NULL. */
+static const char *all_found(void *library, const struct wanted *wanted, size_t count) {
+  for (; count--; wanted++) {
+    void *address = dlsym(library, wanted->name);
+    if (!address && wanted->needed) return wanted->name;
+    memcpy(wanted->to, &address, sizeof address);
+  }
+  return NULL;
+}
+
+static uint64_t time_of(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+static uint64_t real_time(void) { return time_of(CLOCK_REALTIME); }
 
 static void fact(const char *format, ...) {
   char text[LONGEST];
@@ -165,6 +193,28 @@ static uint64_t numbered(const char *at) {
   return entry->number;
 }
 
+/* ---- threads that call CUDA, by the system's number: whose stacks are worth sampling */
+
+enum { THREADS = 8 };
+static struct {
+  uint32_t number;
+  unsigned long python; /* Python's number of it */
+} threads[THREADS]; /* the first is the one that runs Python's main program */
+static uint32_t callers[THREADS];
+static int calling, main_calls, callers_known;
+
+static void calls_cuda(uint32_t thread) {
+  static uint32_t last;
+  if (thread == last) return;
+  last = thread;
+  for (int at = 0; at < calling; at++)
+    if (callers[at] == thread) return;
+  if (calling == THREADS) return;
+  callers[calling] = thread;
+  if (thread == (uint32_t)owner) main_calls = 1;
+  __atomic_store_n(&calling, calling + 1, __ATOMIC_RELEASE);
+}
+
 /* ---- records */
 
 static void put(struct sink *sink, const void *bytes, size_t size) {
@@ -236,6 +286,7 @@ static void keep(uint8_t *record, size_t size) {
       if (!cupti.call_name(domain, id, &name) && name) fact("call %u %u %s", domain, id, name);
     }
   }
+  if ((kind == DRIVER || kind == RUNTIME) && size >= 32) calls_cuda(*(uint32_t *)(record + 28));
   put(sink, record, size);
 }
 
@@ -310,10 +361,66 @@ static struct {
   long (*number)(void *);
   void *(*function)(void *, void *, void *);
   void *(*frame)(void), *(*back)(void *), *(*code)(void *);
-  int (*line)(void *);
+  int (*line)(void *), (*at)(void *);
   void (*keep)(void *), (*drop)(void *);
   void *none, *disable;
+  int (*ready)(void), (*later)(int (*)(void *), void *);
+  int (*enter)(void), (*no_collecting)(void), (*collecting)(void);
+  void (*leave)(int), *(*release)(void), (*take)(void *);
+  const char *(*version)(void);
+  void *(*get)(void *, const char *), *(*text)(void *, const char *, const char *);
+  void *(*call)(void *, void *), *(*method)(void *, const char *, const char *, ...);
+  const char *(*bytes)(void *);
+  void *(*weak)(void *, void *), *(*alive)(void *);
+  void *(*of_sys)(const char *), *(*item)(void *, const char *), *(*values)(void *), *(*in_list)(void *, long);
+  long (*length)(void *);
+  int (*truth)(void *);
+  void (*no_error)(void);
+  void *(*unsigned_number)(unsigned long), *(*in_dict)(void *, void *);
+  void *(*build)(const char *, ...), *collector;
 } py;
+
+/* The name of a function of Python's that this one lacks, or NULL: all are of its documented interface. */
+static const char *python_lacks(void) {
+  static const struct wanted wanted[] = {
+      {"PyLong_AsLong", &py.number, 1},
+      {"PyCFunction_NewEx", &py.function, 1},
+      {"PyEval_GetFrame", &py.frame, 1},
+      {"PyFrame_GetBack", &py.back, 1},
+      {"PyFrame_GetCode", &py.code, 1},
+      {"PyFrame_GetLineNumber", &py.line, 1},
+      {"Py_IncRef", &py.keep, 1},
+      {"Py_DecRef", &py.drop, 1},
+      {"Py_IsInitialized", &py.ready, 1},
+      {"Py_AddPendingCall", &py.later, 1},
+      {"PyGILState_Ensure", &py.enter, 1},
+      {"PyGILState_Release", &py.leave, 1},
+      {"PyEval_SaveThread", &py.release, 1},
+      {"PyEval_RestoreThread", &py.take, 1},
+      {"Py_GetVersion", &py.version, 1},
+      {"PyObject_GetAttrString", &py.get, 1},
+      {"PyUnicode_AsEncodedString", &py.text, 1},
+      {"PyBytes_AsString", &py.bytes, 1},
+      {"PyObject_CallObject", &py.call, 1},
+      {"PyObject_CallMethod", &py.method, 1},
+      {"PyWeakref_NewRef", &py.weak, 1},
+      {"PyWeakref_GetObject", &py.alive, 1},
+      {"PySys_GetObject", &py.of_sys, 1},
+      {"PyMapping_GetItemString", &py.item, 1},
+      {"PyMapping_Values", &py.values, 1},
+      {"PyList_GetItem", &py.in_list, 1},
+      {"PyObject_Size", &py.length, 1},
+      {"PyObject_IsTrue", &py.truth, 1},
+      {"PyErr_Clear", &py.no_error, 1},
+      {"PyLong_FromUnsignedLong", &py.unsigned_number, 1},
+      {"PyDict_GetItem", &py.in_dict, 1},
+      {"Py_BuildValue", &py.build, 1},
+      {"PyFrame_GetLasti", &py.at, 0},        /* Python 3.11 */
+      {"PyGC_Disable", &py.no_collecting, 0}, /* Python 3.10 */
+      {"PyGC_Enable", &py.collecting, 0},
+  };
+  return all_found(RTLD_DEFAULT, wanted, sizeof wanted / sizeof *wanted);
+}
 
 /* One line: when, of which code, on which thread. PID.lines is these one after the other. */
 static struct {
@@ -347,12 +454,10 @@ void ncu_toolkit_write_lines(int again) {
 
 static void keep_line(uint64_t code, int line) {
   static __thread uint32_t thread;
-  struct timespec now;
   if (lines_file < 0 || told_lines >= MOST_LINES) return;
   if (!thread) thread = syscall(SYS_gettid);
-  clock_gettime(CLOCK_REALTIME, &now);
   if (waiting == WAITING) ncu_toolkit_write_lines(0);
-  lines[waiting].at = now.tv_sec * 1000000000ull + now.tv_nsec;
+  lines[waiting].at = real_time();
   lines[waiting].code = code, lines[waiting].thread = thread, lines[waiting++].line = line;
   told_lines++;
 }
@@ -419,19 +524,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
     int flags;
     const char *told;
   } methods[] = {{"at_line", at_line, FAST_CALL, ""}, {"at_return", at_return, FAST_CALL, ""}};
-  struct {
-    const char *name;
-    void *to;
-  } wanted[] = {
-      {"PyLong_AsLong", &py.number},     {"PyCFunction_NewEx", &py.function}, {"PyEval_GetFrame", &py.frame},
-      {"PyFrame_GetBack", &py.back},     {"PyFrame_GetCode", &py.code},       {"PyFrame_GetLineNumber", &py.line},
-      {"Py_IncRef", &py.keep},           {"Py_DecRef", &py.drop},
-  };
-  for (size_t at = 0; at < sizeof wanted / sizeof *wanted; at++) {
-    void *found = dlsym(RTLD_DEFAULT, wanted[at].name);
-    if (!found) return NULL;
-    memcpy(wanted[at].to, &found, sizeof found);
-  }
+  if (python_lacks()) return NULL;
   py.none = none, py.disable = disable;
   if (lines_file < 0) {
     lines_file = plain(path, 0);
@@ -440,14 +533,498 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
   return lines_file < 0 ? NULL : py.function(&methods[which], NULL, NULL);
 }
 
+/* ---- stacks of Python's threads
+ *
+ * A thread here wants a sample every `pause`. From Python 3.13 on the main thread takes it itself, between
+ * two instructions (Py_AddPendingCall), 1,000 a second: Python's lock does not change hands. Where the
+ * main thread does not come to it within a pause it is in a function of C, and the thread here takes the
+ * lock, which is free as a rule, and looks. Before 3.13 the main thread learns of such a call only when
+ * the lock changes hands, so there the thread takes the lock for each sample. That costs the program up to
+ * 40 us and is granted after 5 ms where the program lets go of it seldom, so samples are fewer. Other
+ * threads that call CUDA are looked at with the lock, 100 times a second.
+ *
+ * A sample lasts from the one before it on its thread until it was taken. So samples leave no gap, and
+ * the time in a call that holds the lock belongs to the call, for it is what was found after it.
+ *
+ * No object of the program is kept alive: codes are known by weak references. */
+
+enum { CODES = 1 << 16, PLACES = 1 << 19, DEEPEST = 200, TEXT = 1 << 20, FEWER = 1 << 17 };
+enum { MS = 1000000, WRITE = 50 * MS, OPEN = 500 * MS, OTHERS = 10 * MS, DEAREST = 200000, HANDED = 40000 };
+/* Bytes of one process's samples, and what a sample may cost: a 64th of the pause. */
+enum { MOST_SAMPLES = 64 << 20, SHARE = 64 };
+
+struct code {
+  void *code, *weak;
+  uint32_t number;
+};
+struct place {
+  uint32_t caller, function, line, number;
+};
+
+static pthread_mutex_t sampling = PTHREAD_MUTEX_INITIALIZER, writing = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  pid_t process;
+  int file, stop, alive, registered, entered, known;
+  int by_itself; /* the main thread takes its samples */
+  int wanted;    /* it is to take one */
+  uint32_t seen; /* the place that was found meanwhile */
+  uint32_t latest;
+  void *mine;
+  uint64_t pause, cost, samples, bytes;
+  struct code *codes;
+  struct place *places;
+  uint32_t functions, placed;
+  int depth; /* of the last stack */
+  size_t used;
+  char *text, *other;
+  struct {
+    uint64_t start, end;
+    uint32_t place;
+  } open[THREADS];
+} sampler;
+
+static void say(const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  int size = vsnprintf(sampler.text + sampler.used, TEXT - sampler.used, format, values);
+  va_end(values);
+  if (size > 0 && sampler.used + size < TEXT) sampler.used += size;
+}
+
+/* An attribute's text; "?" where it has none. */
+static int text_of(void *object, const char *name, char *text, size_t room) {
+  void *value = py.get(object, name), *bytes = value ? py.text(value, "utf-8", "replace") : NULL;
+  snprintf(text, room, "%s", bytes ? py.bytes(bytes) : "?");
+  for (char *at = text; *at; at++)
+    if ((uint8_t)*at < ' ') *at = ' ';
+  if (bytes) py.drop(bytes);
+  if (value) py.drop(value);
+  if (!bytes) py.no_error();
+  return bytes != NULL;
+}
+
+/* What is known of a code, or of none where there are too many. */
+static struct code *known_code(void *code) {
+  static struct code none;
+  char name[300], file[700];
+  size_t at = mixed(code) & (CODES - 1);
+  while (sampler.codes[at].code && sampler.codes[at].code != code) at = (at + 1) & (CODES - 1);
+  struct code *entry = &sampler.codes[at];
+  if (entry->code && py.alive(entry->weak) == code) return entry;
+  void *weak = sampler.functions < CODES / 2 ? py.weak(code, NULL) : NULL;
+  if (!weak) {
+    py.no_error();
+    return &none;
+  }
+  if (entry->code) py.drop(entry->weak);
+  if (!text_of(code, "co_qualname", name, sizeof name)) text_of(code, "co_name", name, sizeof name);
+  text_of(code, "co_filename", file, sizeof file);
+  *entry = (struct code){code, weak, ++sampler.functions};
+  say("f %u %s\t%s\n", entry->number, name, file);
+  return entry;
+}
+
+/* A place on a stack, under its caller's; the caller's where there are too many. */
+static uint32_t place_of(uint32_t caller, uint32_t function, uint32_t line) {
+  uint64_t key = (caller * 1000003ull ^ function) * 1000003ull ^ line;
+  size_t at = key * 11400714819323198485ull >> 40 & (PLACES - 1);
+  for (; sampler.places[at].number; at = (at + 1) & (PLACES - 1)) {
+    struct place *known = &sampler.places[at];
+    if (known->caller == caller && known->function == function && known->line == line) return known->number;
+  }
+  if (sampler.placed >= PLACES / 2) return caller;
+  sampler.places[at] = (struct place){caller, function, line, ++sampler.placed};
+  say("n %u %u %u %u\n", sampler.placed, caller, function, line);
+  return sampler.placed;
+}
+
+/* The place of a stack whose innermost frame this is, which is released. Needs both locks. Most of a
+ * stack is as it was a sample ago: only from the first frame that is not does it cost much. */
+static uint32_t stack_of(void *frame) {
+  static struct {
+    struct code *code;
+    uint32_t place;
+    int at; /* the instruction */
+  } before[DEEPEST];
+  void *frames[DEEPEST];
+  uint32_t place = 0;
+  int depth = 0, same = sampler.depth;
+  for (; frame && depth < DEEPEST; frame = py.back(frame)) frames[depth++] = frame;
+  if (frame) py.drop(frame);
+  sampler.depth = depth;
+  for (int level = 0; level < depth; level++) {
+    frame = frames[depth - 1 - level];
+    void *code = py.code(frame);
+    int at = py.at ? py.at(frame) : -1, line = 0;
+    struct code *old = level < same ? before[level].code : NULL;
+    int of_old = old && old->code == code && py.alive(old->weak) == code;
+    if (of_old && at >= 0 && before[level].at == at) {
+      place = before[level].place;
+    } else {
+      same = 0;
+      line = py.line(frame);
+      before[level].code = of_old ? old : known_code(code);
+      before[level].at = at;
+      before[level].place = place = place_of(place, before[level].code->number, line > 0 ? line : 0);
+    }
+    py.drop(code);
+    py.drop(frame);
+  }
+  return place;
+}
+
+static void close_sample(int thread) {
+  uint64_t start = sampler.open[thread].start, length = sampler.open[thread].end - start;
+  if (sampler.open[thread].place && (int64_t)length > 0) {
+    say("s %llu %llu %u %u\n", (unsigned long long)start, (unsigned long long)length,
+        sampler.open[thread].place, threads[thread].number);
+    sampler.samples++;
+  }
+  sampler.open[thread].start = sampler.open[thread].end, sampler.open[thread].place = 0;
+}
+
+/* A thread was at a place until now. One sample of equal ones, but of half a second at most: what is
+ * not closed is lost where the process is killed. */
+static void was_at(int thread, uint32_t place, uint64_t now) {
+  if (sampler.open[thread].place != place || now - sampler.open[thread].start > OPEN) close_sample(thread);
+  sampler.open[thread].place = place, sampler.open[thread].end = now;
+}
+
+/* Whether there is room for a sample with all its names. */
+static int has_room(void) { return sampler.file >= 0 && sampler.used < TEXT / 2; }
+
+/* Write what waits; at the `end` also the samples that go on. */
+static void write_samples(int end) {
+  if (sampler.process != getpid() || !sampler.text) return;
+  pthread_mutex_lock(&writing);
+  pthread_mutex_lock(&sampling);
+  for (int at = 0; end && at < THREADS; at++)
+    if (has_room()) close_sample(at);
+  char *full = sampler.text;
+  size_t size = sampler.used;
+  int file = sampler.file;
+  sampler.text = sampler.other, sampler.other = full, sampler.used = 0;
+  sampler.bytes += size;
+  if (sampler.bytes > MOST_SAMPLES) {
+    if (file >= 0) say("note the samples of Python's stacks are full (%d MiB): later ones are missing\n", MOST_SAMPLES >> 20);
+    sampler.file = -1;
+  }
+  pthread_mutex_unlock(&sampling);
+  for (size_t at = 0; file >= 0 && at < size;) {
+    ssize_t done = write(file, full + at, size - at);
+    if (done <= 0 && errno != EINTR) file = sampler.file = -1;
+    at += done > 0 ? done : 0;
+  }
+  pthread_mutex_unlock(&writing);
+}
+
+/* ---- the sampler's use of Python; each of these runs with Python's lock */
+
+/* A module that was imported. Nothing is imported here: where Python ends meanwhile, this thread does, and
+ * the lock of imports would stay taken. */
+static void *module_of(const char *name) {
+  void *modules = py.of_sys("modules"), *module = modules ? py.item(modules, name) : NULL;
+  if (!module) py.no_error();
+  return module;
+}
+
+static int asked(void *object, const char *method) {
+  void *answer = object ? py.method(object, method, NULL) : NULL;
+  int yes = answer && py.truth(answer) > 0;
+  if (answer) py.drop(answer);
+  if (!answer) py.no_error();
+  return yes;
+}
+
+/* No garbage is collected while samples are taken: that runs code of the program, which might fork or
+ * end with a lock held here. Whether it was to be collected, for `collect`. */
+static int collect_not(void) {
+  if (py.no_collecting && py.collecting) return py.no_collecting();
+  if (!py.collector) py.collector = module_of("gc");
+  if (!asked(py.collector, "isenabled")) return 0;
+  asked(py.collector, "disable");
+  return 1;
+}
+
+static void collect(int again) {
+  if (again && py.collecting)
+    py.collecting();
+  else if (again)
+    asked(py.collector, "enable");
+}
+
+/* Python is about to end: no call of it from here on. */
+static void *at_end(void *self, void *const *words, long count) {
+  (void)self, (void)words, (void)count;
+  if (sampler.process == getpid()) {
+    sampler.stop = 1;
+    void *state = py.release();
+    for (int waited = 0; waited < 1000 && __atomic_load_n(&sampler.alive, __ATOMIC_ACQUIRE); waited++) usleep(1000);
+    write_samples(1);
+    py.take(state);
+  }
+  return answer(1);
+}
+
+static void register_end(void) {
+  if (sampler.registered++) return;
+  static struct {
+    const char *name;
+    void *does;
+    int flags;
+    const char *told;
+  } method = {"at_end", at_end, FAST_CALL, ""};
+  void *locked = py.of_sys("_is_gil_enabled"), *answer = locked ? py.call(locked, NULL) : NULL;
+  if (answer && !py.truth(answer)) {
+    say("note Python's stacks are not sampled: this Python runs without its lock\n");
+    sampler.stop = 1;
+  }
+  if (answer) py.drop(answer);
+  if (!py.none) py.none = py.build("");
+  void *module = module_of("atexit"), *function = py.function(&method, NULL, NULL);
+  void *result = module && function ? py.method(module, "register", "O", function) : NULL;
+  if (!result) py.no_error();
+  if (result) py.drop(result);
+  if (function) py.drop(function);
+  if (module) py.drop(module);
+}
+
+/* Python calls it on its main thread. */
+static int sampled(void *unused) {
+  (void)unused;
+  if (!sampler.alive || sampler.stop) return 0;
+  uint64_t now = real_time(), before = time_of(CLOCK_THREAD_CPUTIME_ID);
+  int collects = collect_not();
+  register_end();
+  pthread_mutex_lock(&sampling);
+  void *frame = py.frame();
+  if (frame && has_room() && !sampler.stop) {
+    if (!sampler.seen) py.keep(frame);
+    was_at(0, sampler.seen ? sampler.seen : stack_of(frame), now);
+  }
+  sampler.seen = 0;
+  __atomic_store_n(&sampler.wanted, 0, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&sampling);
+  collect(collects);
+  uint64_t cost = time_of(CLOCK_THREAD_CPUTIME_ID) - before;
+  sampler.cost += ((int64_t)(cost < DEAREST ? cost : DEAREST) - (int64_t)sampler.cost) / 8;
+  return 0;
+}
+
+static void meet_thread(void *object) {
+  void *native = py.get(object, "native_id"), *number = py.get(object, "ident");
+  if (native && number && native != py.none && number != py.none) {
+    uint32_t thread = py.number(native);
+    int at = sampler.known + 1, calls = 0;
+    for (int known = 1; known <= sampler.known; known++)
+      if (threads[known].number == thread) at = known;
+    for (int known = 0; known < callers_known; known++) calls |= callers[known] == thread;
+    if (thread == (uint32_t)sampler.process) at = 0, calls = 1;
+    if (calls && at < THREADS) {
+      threads[at].number = thread, threads[at].python = py.number(number);
+      if (at > sampler.known) sampler.known = at, sampler.open[at].start = sampler.open[at].end = 0;
+    }
+  }
+  if (native) py.drop(native);
+  if (number) py.drop(number);
+  py.no_error();
+}
+
+/* Python's numbers of the threads that call CUDA, and of the main one. */
+static void meet_threads(void) {
+  void *module = module_of("threading");
+  void *active = module ? py.get(module, "_active") : NULL, *list = active ? py.values(active) : NULL;
+  long count = list ? py.length(list) : 0;
+  for (long at = 0; at < count; at++) meet_thread(py.in_list(list, at));
+  if (list) py.drop(list);
+  if (active) py.drop(active);
+  if (module) py.drop(module);
+  py.no_error();
+}
+
+static void look_at(int at, void *frame, uint64_t wanted) {
+  uint64_t now = real_time();
+  pthread_mutex_lock(&sampling);
+  if (frame && has_room()) {
+    py.keep(frame);
+    uint32_t place = sampler.latest = stack_of(frame);
+    if (!sampler.open[at].end) sampler.open[at].start = sampler.open[at].end = wanted;
+    /* Where the main thread took its sample while this one waited for the lock, this is the next: it may
+     * have held the lock in a call since. */
+    if (!at && sampler.by_itself && sampler.wanted)
+      sampler.seen = place;
+    else
+      was_at(at, place, now);
+  } else if (!frame && sampler.open[at].end && has_room()) {
+    close_sample(at);
+    sampler.open[at].end = 0;
+  }
+  pthread_mutex_unlock(&sampling);
+}
+
+/* Take Python's lock and look at threads `from` to `to`. No mutex is held while waiting: where Python ends
+ * meanwhile, this thread does. */
+static void look(int from, int to, uint64_t wanted) {
+  if (sampler.mine)
+    py.take(sampler.mine);
+  else
+    sampler.entered = py.enter();
+  uint64_t got = real_time();
+  int collects = collect_not();
+  register_end();
+  int all = __atomic_load_n(&calling, __ATOMIC_ACQUIRE);
+  if (!sampler.stop && (callers_known < all || !threads[0].python)) {
+    callers_known = all;
+    meet_threads();
+  }
+  void *frames = sampler.stop ? NULL : py.of_sys("_current_frames");
+  frames = frames ? py.call(frames, NULL) : NULL;
+  for (int at = from; frames && at <= to && at <= sampler.known; at++) {
+    void *number = py.unsigned_number(threads[at].python);
+    look_at(at, number ? py.in_dict(frames, number) : NULL, wanted);
+    if (number) py.drop(number);
+  }
+  if (frames) py.drop(frames);
+  py.no_error();
+  collect(collects);
+  sampler.mine = py.release();
+  if (from) return;
+  /* Who has moved since the last look wants the lock back: two switches, not one. */
+  static uint32_t last;
+  uint64_t cost = got - wanted > MS || last != sampler.latest ? HANDED : (real_time() - got) / 2;
+  last = sampler.latest;
+  sampler.cost += ((int64_t)(cost < DEAREST ? cost : DEAREST) - (int64_t)sampler.cost) / 8;
+}
+
+/* 0 while no samples are wanted: benchmarks/programs/sampling_cost.py compares. */
+int ncu_toolkit_sampling = 1;
+
+static void *sample(void *unused) {
+  uint64_t written = real_time(), looked = written;
+  uint32_t dice = getpid();
+  int began = 0;
+  for (uint64_t pause = sampler.pause; !sampler.stop && sampler.file >= 0;) {
+    /* By chance a quarter more or less, so that no loop of the program keeps step with it. */
+    dice = dice * 1664525 + 1013904223;
+    pause = pause * 3 / 4 + pause / 2 * (dice >> 16) / 65536;
+    nanosleep(&(struct timespec){pause / 1000000000, pause % 1000000000}, NULL);
+    pause = sampler.pause << (sampler.samples / FEWER < 8 ? sampler.samples / FEWER : 8);
+    if (pause < sampler.cost * SHARE) pause = sampler.cost * SHARE;
+    if (sampler.stop) break;
+    if (!py.ready()) {
+      if (began) break;
+      continue;
+    }
+    began = 1;
+    uint64_t now = real_time();
+    int all = __atomic_load_n(&calling, __ATOMIC_ACQUIRE), wanted = ncu_toolkit_sampling;
+    int with_main = wanted && (main_calls || !all || owner != sampler.process);
+    if (wanted && all > main_calls && now - looked > OTHERS) {
+      look(1, THREADS, now);
+      looked = now;
+    }
+    if (with_main && !sampler.by_itself) {
+      look(0, 0, now);
+    } else if (__atomic_load_n(&sampler.wanted, __ATOMIC_ACQUIRE)) {
+      if (!sampler.seen) look(0, 0, now);
+      pthread_mutex_lock(&sampling);
+      if (sampler.wanted && sampler.seen && has_room()) was_at(0, sampler.seen, real_time());
+      pthread_mutex_unlock(&sampling);
+      if (sampler.seen && pause < 5 * MS) pause = 5 * MS;
+    } else {
+      pthread_mutex_lock(&sampling);
+      if (with_main) {
+        sampler.wanted = 1;
+        if (py.later(sampled, NULL)) sampler.wanted = 0;
+      } else {
+        if (has_room()) close_sample(0);
+        sampler.open[0].start = sampler.open[0].end = now;
+      }
+      pthread_mutex_unlock(&sampling);
+    }
+    if (now - written > WRITE) {
+      write_samples(0);
+      written = now;
+    }
+  }
+  if (sampler.mine && sampler.stop) {
+    py.take(sampler.mine);
+    py.leave(sampler.entered);
+  }
+  write_samples(1);
+  __atomic_store_n(&sampler.alive, 0, __ATOMIC_RELEASE);
+  return unused;
+}
+
+static int begin_thread(void *(*does)(void *)) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  /* The program's signals are for its own threads. */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int problem = pthread_create(&thread, &attributes, does, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return problem;
+}
+
+/* No fork while the thread adds a call or writes a name. The child has no such thread. */
+static void before_fork(void) { pthread_mutex_lock(&sampling); }
+static void after_fork(void) { pthread_mutex_unlock(&sampling); }
+static void in_child(void) {
+  pthread_mutex_init(&sampling, NULL);
+  pthread_mutex_init(&writing, NULL);
+  sampler.alive = 0, sampler.process = 0;
+}
+
+/* Begin to sample this process into a folder, every so many microseconds: where it uses CUDA, and in a
+ * worker as python.py knows it. */
+void ncu_toolkit_sample(const char *where, int every) {
+  static int forks;
+  char path[4000];
+  if (sampler.process == getpid() || !dlsym(RTLD_DEFAULT, "Py_IsInitialized")) return;
+  const char *missing = python_lacks();
+  if (missing) {
+    fact("note Python's stacks are not sampled: this Python lacks %s", missing);
+    return;
+  }
+  if (!forks++) pthread_atfork(before_fork, after_fork, in_child);
+  if (sampler.file > 0) close(sampler.file); /* the parent's */
+  free(sampler.codes), free(sampler.places), free(sampler.text), free(sampler.other);
+  memset(&sampler, 0, sizeof sampler);
+  memset(threads, 0, sizeof threads);
+  if (owner != getpid()) calling = main_calls = 0;
+  callers_known = 0;
+  sampler.file = -1;
+  for (int run = 1; sampler.file < 0 && run < 100; run++) {
+    snprintf(path, sizeof path, run > 1 ? "%s/%d-%d.samples" : "%s/%d.samples", where, (int)getpid(), run);
+    if (owner == getpid()) snprintf(path, sizeof path, "%s/%s.samples", folder, stem), run = 100;
+    sampler.file = plain(path, O_EXCL);
+    if (sampler.file < 0 && errno != EEXIST) break;
+  }
+  sampler.codes = calloc(CODES, sizeof *sampler.codes), sampler.places = calloc(PLACES, sizeof *sampler.places);
+  sampler.text = malloc(TEXT), sampler.other = malloc(TEXT);
+  sampler.pause = every * 1000ull;
+  sampler.open[0].start = sampler.open[0].end = real_time();
+  sampler.process = getpid(), sampler.alive = 1;
+  threads[0].number = sampler.process;
+  if (syscall(SYS_gettid) == sampler.process) threads[0].python = (unsigned long)pthread_self();
+  int major = 0, minor = 0;
+  sscanf(py.version(), "%d.%d", &major, &minor);
+  sampler.by_itself = major > 3 || minor >= 13;
+  if (sampler.file < 0 || !sampler.codes || !sampler.places || !sampler.text || !sampler.other || begin_thread(sample)) {
+    sampler.alive = 0, sampler.stop = 1;
+    fact("note Python's stacks are not sampled: no file, memory or thread for it");
+  }
+}
+
 /* ---- begin and end */
 
 static const char *load(const char *path) {
-  struct {
-    const char *name;
-    void *to;
-    int needed;
-  } wanted[] = {
+  static const struct wanted wanted[] = {
       {"cuptiGetVersion", &cupti.version, 1},
       {"cuptiActivityRegisterCallbacks", &cupti.callbacks, 1},
       {"cuptiActivityEnable", &cupti.enable, 1},
@@ -465,12 +1042,7 @@ static const char *load(const char *path) {
   };
   void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
   if (!library) return dlerror();
-  for (size_t at = 0; at < sizeof wanted / sizeof *wanted; at++) {
-    void *found = dlsym(library, wanted[at].name);
-    if (!found && wanted[at].needed) return wanted[at].name;
-    memcpy(wanted[at].to, &found, sizeof found);
-  }
-  return NULL;
+  return all_found(library, wanted, sizeof wanted / sizeof *wanted);
 }
 
 static const char *reason(int status) {
@@ -502,15 +1074,14 @@ static void record_code(void) {
 
 /* A pair of times: CUPTI's clock and the system's, in nanoseconds. */
 static void tell_clock(void) {
-  struct timespec now;
   uint64_t theirs = 0;
-  if (!cupti.clock || cupti.clock(&theirs) || clock_gettime(CLOCK_REALTIME, &now)) return;
-  fact("clock %llu %llu", (unsigned long long)theirs,
-       (unsigned long long)now.tv_sec * 1000000000ull + now.tv_nsec);
+  if (!cupti.clock || cupti.clock(&theirs)) return;
+  fact("clock %llu %llu", (unsigned long long)theirs, (unsigned long long)real_time());
 }
 
-/* Write what CUPTI has; Python's os._exit calls it, which runs nothing else. */
+/* Write what CUPTI has, and samples; Python's os._exit calls it, which runs nothing else. */
 void ncu_toolkit_flush(void) {
+  write_samples(1);
   if (owner != getpid()) return;
   pthread_mutex_lock(&flushing);
   if (working && !ended) {
@@ -541,7 +1112,7 @@ int InitializeInjection(void) {
   const char *where = getenv("NCU_TOOLKIT_RECORD"), *tried = getenv("NCU_TOOLKIT_RECORD_CUPTI");
   const char *kinds = getenv("NCU_TOOLKIT_RECORD_KINDS"), *calls = getenv("NCU_TOOLKIT_RECORD_CALLS");
   const char *limit = getenv("NCU_TOOLKIT_RECORD_BYTES"), *code = getenv("NCU_TOOLKIT_RECORD_CODE");
-  const char *every = getenv("NCU_TOOLKIT_RECORD_PERIOD");
+  const char *every = getenv("NCU_TOOLKIT_RECORD_PERIOD"), *sampled = getenv("NCU_TOOLKIT_RECORD_SAMPLES");
   if (!where || strlen(where) >= sizeof folder || owner == getpid()) return 1;
   strcpy(folder, where);
   owner = getpid();
@@ -597,10 +1168,7 @@ int InitializeInjection(void) {
   tell_clock();
   working = 1;
   atexit(ncu_toolkit_flush);
-  pthread_t thread;
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  if (period && pthread_create(&thread, &attributes, often, NULL)) fact("note no periodic writing");
+  if (period && begin_thread(often)) fact("note no periodic writing");
+  if (sampled && atoi(sampled) > 0) ncu_toolkit_sample(folder, atoi(sampled));
   return 1;
 }
