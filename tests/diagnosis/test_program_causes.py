@@ -299,6 +299,12 @@ def average(made: programs.Machine) -> None:
             made.launch(word, 3.0, 20 + size % 9, host_us=25.0, line="fit.py:9")
 
 
+def crops(made: programs.Machine) -> None:
+    """Pictures cut out and resized one by one: no update of parameters."""
+    for size in range(96):
+        made.launch("upsample_bilinear2d_out_frame(float*)", 3.0, 4 + size % 9, host_us=25.0, line="fit.py:9")  # fmt: skip
+
+
 def items(made: programs.Machine) -> None:
     for item in range(40):
         for word in PASS:
@@ -337,6 +343,7 @@ def reading(made: programs.Machine) -> None:
     [
         (average, "optimizer-launches", "torch._foreach_lerp_"),
         (items, "small-ops-loop", "one after another in one tensor"),
+        (crops, "small-ops-loop", ""),
         (layers, "launch-bound", "torch.compile"),
         (pieces, "host-copy", "pinned buffer"),
         (slots, "host-copy", "takes a list of their places"),
@@ -380,7 +387,7 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
     ("name", "rule", "says"),
     [
         ("read-back-in-each-pass.sqlite", "host-sync", "3,829 copies read a few bytes back"),
-        ("dominant-gather.json.gz", "gather-scatter", "aten::index in vectorized_gather_kernel (62 %)"),
+        ("dominant-gather.json.gz", "gather-scatter", "aten::index in vectorized_gather_kernel (59 %)"),
         ("cold-single-pass.sqlite", "first-pass", "choosing algorithms"),
     ],
 )  # fmt: skip

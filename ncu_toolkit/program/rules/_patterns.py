@@ -64,6 +64,18 @@ BRIEF: Final = Threshold(
 _UPDATES: Final = (
     "add", "sub", "neg", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "fill", "sqrt", "rsqrt", "pow", "sum", "",
 )  # fmt: skip
+_ARITHMETIC: Final = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "lerp",
+    "addcmul",
+    "addcdiv",
+    "sqrt",
+    "rsqrt",
+    "pow",
+)
 #: Launches for a parameter, of an update that is not Adam's.
 _UPDATE: Final = 16
 CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
@@ -386,6 +398,8 @@ def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
         if len(places) // passes <= _UPDATE
         and all(s.classes[at] in (*PASSES, "optimizer") for at in places)
         and all(s.operations[at] in _UPDATES for at in places)
+        # crops that are resized one by one, or copies, are no arithmetic
+        and 2 * sum(s.operations[at] in _ARITHMETIC for at in places) >= len(places)
     )
 
 
