@@ -359,6 +359,17 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
     return tuple(found)
 
 
+def arguments(s: StepFacts) -> frozenset[int]:
+    """Copies of a few bytes between the launches of loops over items: numbers that their passes get."""
+    spans = [range(run[0], run[-1]) for run, _ in items(s)]
+    return frozenset(
+        at
+        for span in spans
+        for at in span
+        if s.ops[at].kind == "copy" and copied(s.ops[at]) == "launch"
+    )
+
+
 def _name(s: StepFacts, at: int) -> str:
     launch = s.launches[at]
     return launch.function if launch and s.classes[at] == "other" else ""

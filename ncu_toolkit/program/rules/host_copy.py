@@ -34,6 +34,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.hardware.specs import Link, host_link
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, waits
 
@@ -114,6 +115,8 @@ def _tiny(s: StepFacts) -> StepFinding | None:
     if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
         return None
     every = {*places}
+    if 2 * len(every & _patterns.arguments(s)) > len(places):
+        return None  # they go with the loop that they are made for
     after = {at + 1 for at in places} - every
     gaps = [
         at

@@ -72,6 +72,9 @@ def find(s: StepFacts) -> StepOutcome:
     loops += [run for run, _ in items]
     places = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
+    if handed := sorted(_patterns.arguments(s)):  # what passes get goes with them
+        places += handed
+        gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
     stays = sum(_stays(s, loop, sms) for loop in loops[: len(loops) - len(items)])
     stays += sum(_stays(s, run, sms, len(run) // passes) for run, passes in items)
@@ -87,7 +90,7 @@ def find(s: StepFacts) -> StepOutcome:
     passes = dict(items).get(first, 0)
     batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
     said = f"They are matrix products: one batched call does them ({batched})."
-    products = (said,) * all(s.classes[at] == "product" for at in places)
+    products = (said,) * all(s.classes[at] == "product" for loop in loops for at in loop)
     name = launch.function if launch else ""
     varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
     varied = varied and s.framework == "torch"
@@ -95,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
     if passes:
         kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
     return s.finding(
-        f"{units.count(len(places))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
+        f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)}. One {'pass over all items' if passes else 'launch'} could do the work of a loop.",
         "low",
         saved,
