@@ -84,7 +84,9 @@ def _benchmark(programs: Iterable[score.RecordedProgram]) -> Iterable[Achieved]:
         found = program.found
         first = found.costly[0]
         if first.rule in score.meant(program.label["cause"]):
-            most = first.ceiling_us / found.account.wall_us
+            # a fix that others wait for is followed by theirs
+            waiting = (each.ceiling_us for each in found.costly if each.rule in first.before)
+            most = min(1.0, (first.ceiling_us + sum(waiting)) / found.account.wall_us)
             yield Achieved(first.rule, program.name, most, program.achieved, "benchmark")
 
 
