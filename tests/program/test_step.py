@@ -326,7 +326,7 @@ def test_a_first_step_that_takes_many_times_as_long_is_left_out_and_said() -> No
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 4
     assert re.search(r"; left out: the first step, which took 1\d times as long\.", step.said)
-    assert step.covered > 0.95, "the start is no part of the run that steps are to cover"
+    assert step.covered > 0.95, "the time before the first steady step does not count"
 
 
 @pytest.mark.parametrize("seed", range(12))

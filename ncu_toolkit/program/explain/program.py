@@ -179,12 +179,9 @@ def of_run(found: ProgramDiagnosis) -> Iterator[str]:
     if step.uneven:
         times = sorted(window.us for window in step.windows)
         usual = times[len(times) // 4]
-        slow = [us / usual for us in times if us > _SLOW * usual]
-        low, high = (
-            (units.significant(each, 2) for each in (slow[0], slow[-1])) if slow else ("", "")
-        )
-        many = f"{low} to {high}" if low != high else low
-        if slow:
+        if slow := [us / usual for us in times if us > _SLOW * usual]:
+            low, high = (units.significant(each, 2) for each in (slow[0], slow[-1]))
+            many = f"{low} to {high}" if low != high else low
             yield f"{len(slow)} of {len(times)} steps take {many} times as long as the others."
 
 

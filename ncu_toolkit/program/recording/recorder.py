@@ -609,7 +609,7 @@ def _clock(process: RecordedProcess) -> Clock:
 def _add_samples(
     builder: TraceBuilder, folder: Path, places: dict[str, tuple[int, Clock]]
 ) -> list[str]:
-    """Samples of Python's stacks in all processes, and what is to be said of them.
+    """Add the samples of Python's stacks in all processes; returns notes on them.
 
     Args:
         places: the place in the trace and the clock of each process that used a GPU, by its files'

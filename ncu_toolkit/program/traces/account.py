@@ -129,17 +129,17 @@ def _mean_gaps(
     """The gaps of the mean step: of the typical step, each stretched to the mean of its cause; of
     uneven steps only the short ones, and the long ones of all steps. A cause that the typical step
     lacks has its gaps in other steps."""
-    typical = accounts[step.typical]
-    few, _ = _by_length(typical.gaps) if step.uneven else (typical.gaps, [])
+    typical, uneven = accounts[step.typical], step.uneven
+    split = {at: _by_length(one.gaps) if uneven else (one.gaps, []) for at, one in accounts.items()}
+    few, _ = split[step.typical]
     own: defaultdict[str, float] = defaultdict(float)
     for gap in few:
         own[gap.key] += gap.us
     listed: list[IdleGap] = []
     left = dict(means)
-    for one in accounts.values():
-        _, long = _by_length(one.gaps) if step.uneven else ([], [])
-        for gap in [*long, *(gap for gap in one.gaps if not own[gap.key] and gap not in long)]:
-            before = _alike(typical.ops, one.ops, gap.before)
+    for at, (short, long) in split.items():
+        for gap in [*long, *(gap for gap in short if not own[gap.key])]:
+            before = _alike(typical.ops, accounts[at].ops, gap.before)
             listed.append(structs.replace(gap, before=before, part=part))
             left[gap.key] -= listed[-1].us
     for gap in few:

@@ -13,6 +13,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -188,10 +189,11 @@ class _Run:
         one of three solutions. Twelve layers and a head are, or 400 sweeps and a residual."""
         np = self.np
         _, times, stop = repeat
-        order = self._order()
-        bounds = np.searchsorted(self.start[order], [*times, stop])
-        if len(times) < 2 or (np.diff(self.start[order]) < 0).any():  # streams side by side
+        order = self.order
+        starts = self.start[order]
+        if len(times) < 2 or (np.diff(starts) < 0).any():  # streams side by side
             return repeat
+        bounds = np.searchsorted(starts, [*times, stop])
         low, high = bounds[-3:-1]
         code, time = self.code[order], self.time[order]
         inner = _stretch(np, code[low:high], time[low:high])
@@ -211,10 +213,11 @@ class _Run:
         ):
             return repeat
         begins = bounds[:-1, None] + first + length * np.arange(many)
-        within = self.start[order][begins[begins + length <= bounds[1:, None]]]
+        within = starts[begins[begins + length <= bounds[1:, None]]]
         return length, within, stop
 
-    def _order(self) -> Array:
+    @cached_property
+    def order(self) -> Array:
         """Places of all work in the order in which it was queued, where that is known."""
         by_call: Array = self.np.argsort(self.call if self.known else self.start, kind="stable")
         return by_call
@@ -405,7 +408,7 @@ class _Run:
     def _repeated(self, counted: Array) -> Repeat | None:
         """What repeats of the operations that are `counted`."""
         np = self.np
-        orders = [np.argsort(self.call, kind="stable")] if self.known else []
+        orders = [self.order] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
         orders = [order[counted[order]] for order in orders]
         for of, least in self._codes():
@@ -430,7 +433,7 @@ class _Run:
         """What repeats once loops in it count as one pass of theirs: steps that hold 31 cells, then
         28. None where no loop is in it, or where one pass of a loop is all that is left of a step."""
         np = self.np
-        order = self._order()[counted[self._order()]]
+        order = self.order[counted[self.order]]
         for of, _ in self._codes():
             kept = _one_pass(np, of[order], self.time[order])
             if len(kept) > MOST_KEPT * len(order):
@@ -673,7 +676,7 @@ def _one_pass(np: Any, code: Array, time: Array) -> Array:
     """Places of a sequence without all but the first pass of each loop in it, innermost loops first:
     of "abcabcabcd" those of "abcd". A loop that holds most of the time is that of the steps, and
     stays."""
-    kept = np.arange(len(code))
+    kept: Array = np.arange(len(code))
     total = np.concatenate(([0], np.cumsum(time)))
     for period in sorted({*range(1, 9), *_lags(np, code)}):
         now = code[kept]
@@ -690,8 +693,7 @@ def _one_pass(np: Any, code: Array, time: Array) -> Array:
         np.add.at(out, lows[loops] + period, 1)
         np.add.at(out, highs[loops] + period, -1)
         kept = kept[np.cumsum(out)[:-1] == 0]
-    places: Array = kept
-    return places
+    return kept
 
 
 def _lags(np: Any, code: Array) -> list[int]:
