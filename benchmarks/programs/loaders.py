@@ -50,7 +50,8 @@ def random_elastic(image):
 def normalise(image):
     """Statistics of each channel by sorting: a robust mean and width."""
     for channel in range(image.shape[2]):
-        values = numpy.sort(image[..., channel], axis=None)
+        for _ in range(12):
+            values = numpy.sort(image[..., channel] + 0.0, axis=None, kind="stable")
         image[..., channel] -= values[len(values) // 2]
         image[..., channel] /= 1e-3 + values[-len(values) // 10] - values[len(values) // 10]
     return image

@@ -1,10 +1,11 @@
-"""What sampling Python's stacks costs, in pairs of runs with and without it, in turns:
+"""What sampling Python's stacks costs, in pairs of turns with and without it:
 
     python benchmarks/programs/sampling_cost.py                       # Python alone, no GPU
-    python benchmarks/programs/sampling_cost.py --pairs 9 -- python train.py
+    python benchmarks/programs/sampling_cost.py --runs 3 -- python train.py
 
-Of a program it compares the step that is found in its recordings; without one, loops of Python in one
-process: small functions, a deep stack, calls of C that hold Python's lock and that do not, workers."""
+Of a program it compares steps of one recorded run, in which sampling is switched on and off; without
+one, loops of Python in one process: small functions, a deep stack, calls of C that hold Python's lock
+and that do not, workers."""
 
 import argparse
 import os
@@ -12,6 +13,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from bisect import bisect_left
+from itertools import pairwise
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
@@ -106,15 +109,48 @@ def of_load(name: str, python: str) -> None:
         show(name, [(without, sampled) for without, sampled in pairs])
 
 
-def of_program(command: list[str], sampled: bool) -> float:
-    """Median seconds of the program's step as it is recorded with samples or without."""
+#: Run by the program's own Python: sampling goes on and off in turns while the script runs.
+TURNS = """
+import ctypes, os, runpy, sys, threading, time
+
+library, seconds, script = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+sampling = ctypes.c_int.in_dll(ctypes.CDLL(library), "ncu_toolkit_sampling")
+
+def turn():
+    while True:
+        time.sleep(seconds)
+        sampling.value = not sampling.value
+
+threading.Thread(target=turn, daemon=True).start()
+sys.argv = sys.argv[3:]
+sys.path[0] = os.path.dirname(script)
+runpy.run_path(script, run_name="__main__")
+"""
+#: Seconds that sampling stays on or off: many steps, and many turns in a run.
+TURN = 0.1
+
+
+def of_program(command: list[str]) -> list[tuple[float, float]]:
+    """Seconds of a step without samples and with them, for each pair of neighbouring turns of one recorded
+    run. Only the launching process takes turns: workers of a loader are sampled all the time."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = recorder.RecordOptions(lines=True, samples=sampled)
-        if recorder.record(command, Path(folder), asked):
+        words = [command[0], "-c", TURNS, str(recorder.built()), str(TURN), *command[1:]]
+        if recorder.record(words, Path(folder), recorder.RecordOptions(lines=True, samples=True)):
             sys.exit("the program failed")
         trace = recorder.read_recording(Path(folder))
-        windows = find_step(trace).windows
-        return statistics.median(window.us for window in windows) / 1e6
+    starts = sorted(sample.start for sample in trace.samples if sample.process == 0)
+    turns: list[tuple[bool, list[float]]] = []
+    for window in find_step(trace).windows:
+        sampled = bisect_left(starts, window.end) > bisect_left(starts, window.start)
+        if not turns or turns[-1][0] != sampled:
+            turns.append((sampled, []))
+        turns[-1][1].append(window.us / 1e6)
+    # the first and last step of a turn may hold the switch
+    inner = [(sampled, steps[1:-1]) for sampled, steps in turns if len(steps) > 6]
+    return [
+        (statistics.median(one), statistics.median(other))[:: -1 if sampled else 1]  # type: ignore[misc]
+        for (sampled, one), (_, other) in pairwise(inner)
+    ]
 
 
 def show(name: str, pairs: list[tuple[float, float]]) -> None:
@@ -130,7 +166,7 @@ def show(name: str, pairs: list[tuple[float, float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=3, help="recorded runs of the program")
     parser.add_argument("--python", default=sys.executable, help="of the loops")
     parser.add_argument("command", nargs="*", help="a program and its arguments")
     asked = parser.parse_args()
@@ -138,11 +174,7 @@ def main() -> None:
         for name in NAMES:
             of_load(name, asked.python)
         return
-    pairs = []
-    for pair in range(asked.pairs):
-        order = (False, True) if pair % 2 else (True, False)
-        seconds = {sampled: of_program(asked.command, sampled) for sampled in order}
-        pairs.append((seconds[False], seconds[True]))
+    pairs = [pair for _ in range(asked.runs) for pair in of_program(asked.command)]
     show(" ".join(Path(word).name for word in asked.command), pairs)
 
 
