@@ -24,7 +24,7 @@ pytestmark = [
 READ = (
     ("a100-tensor-gemm-rereads", 0, "missing-data-reuse", "product whose matrices", "little left", 0.0),
     ("a100-tensor-gemm-one-block", 0, "low-occupancy", "limited by shared memory", "accumulators", 1.62),
-    ("a100-tensor-gemm-two-blocks", 0, "l2-bandwidth", "", "accumulators", 0.0),
+    ("a100-tensor-gemm-two-blocks", 0, "l2-bandwidth", "product whose matrices", "accumulators", 0.0),
     ("a100-shared-atomic-spin", 2, "atomic-contention", "retry", "accumulators", 0.0),
     ("t4-wmma-from-global", 2, "missing-data-reuse", "into shared memory", "structure of arrays", 0.0),
     ("rtx4090-block-start", 2, "launch-overhead", "grid-stride loop", "smaller blocks", 0.0),
@@ -56,6 +56,17 @@ def test_cause_is_the_experts(read: tuple[str, int, str, str, str, float], folde
     if gained:
         assert first.interval is not None
         assert first.interval[0] <= gained <= first.interval[1]
+
+
+def test_a_report_of_few_sections_leaves_open_what_idles_lanes(folder: Path) -> None:
+    """With more sections its sister is called otherwise: neither branches nor lanes of instructions
+    were counted. Shuffles, not loads, fill the load/store pipe."""
+    first, roof = diagnose(profiles("rtx3080ti-few-sections", folder)[0]).findings
+    assert (first.bottleneck, first.confidence) == ("warp-divergence", "low")
+    assert "does not show which" in first.summary
+    assert roof.bottleneck == "l1-bandwidth"
+    assert "of its instructions are shuffles" in roof.summary
+    assert all("by shuffles" not in step for step in roof.advice)
 
 
 def test_no_other_cause_is_told_of_a_product_s_fragments(folder: Path) -> None:

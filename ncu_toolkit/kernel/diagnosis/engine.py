@@ -29,6 +29,7 @@ from ncu_toolkit.kernel.diagnosis.rules import (
     Rule,
     Specificity,
     StaticFinding,
+    _launch,
     load_rules,
     unknown,
 )
@@ -36,6 +37,7 @@ from ncu_toolkit.kernel.diagnosis.thresholds import (
     BUSY,
     FILLED,
     NEAR,
+    REREAD,
     SATURATED,
     STALL,
     WEAK_STALL,
@@ -425,18 +427,12 @@ def _notes(k: Kernel) -> list[str]:
             f"Not collected: {', '.join(absent)}. Checks that need these were skipped. To collect them: {COLLECT}"
         )
     stack = k.profile.stalls
-    if (
-        stack is not None
-        and stack.residual is not None
-        and stack.latency
-        and abs(stack.residual) / stack.latency > RESIDUAL
-    ):
+    residual = (stack.residual or 0.0) if stack else 0.0
+    if stack and stack.latency and abs(residual) > RESIDUAL * stack.latency:
         sums = f"The stall reasons add up to {units.significant(stack.total)} cycles per instruction, the measured total is"
-        how = (
-            "some were lost"
-            if stack.residual > 0
-            else "some were counted twice, or the kernel ran differently,"
-        )
+        how = "some were counted twice, or the kernel ran differently,"
+        if residual > 0:
+            how = "some were lost"
         notes.append(f"{sums} {units.significant(stack.latency)}: {how} between replay passes.")
     if not k.model.stalls and k.profile.samples:
         notes.append(
@@ -559,6 +555,11 @@ def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
     shares = {kind: k[f"kind_share:{kind}"] or 0.0 for kind in _KINDS}
     most = sorted(shares.items(), key=lambda item: -item[1])[:_TOLD]
     kinds = [f"{percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
+    needed, moved = _launch.product_bytes(k), k["dram_bytes"] or 0.0
+    if unit.resource in time_model.OFF_CHIP and needed and moved > needed * REREAD.value:
+        again = f"Device memory moves {units.si(moved, 'B')} for a product whose matrices have {units.si(needed, 'B')}"
+        said = f"{again}. Make the tile of a block larger, and order the blocks so that those that run together form a square of tiles."
+        return said, "Fewer bytes from L2 and device memory for the same operations."
     if unit.resource not in time_model.PIPES or not kinds:
         said = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
         return said, "Less work for this unit, or fewer such stalls."
@@ -685,31 +686,20 @@ def notes_on_needs(given: Profile, used: Profile) -> list[str]:
     needed = given.context.compulsory_bytes if given.context else None
     if needed is None or given.rung:
         return []
+    moved, from_l2 = (figures.value(given, name) for name in ("dram_bytes", "l2_bytes"))
+    said = f"This launch needs {units.si(needed, 'B')} (--needs)."
+    ignored = f"--needs is ignored: it says {units.si(needed, 'B')},"
     if unit := _unit_forgotten(given, needed):
-        moved = units.si(figures.value(given, "dram_bytes") or 0.0, "B")
-        return [
-            (
-                f"--needs is ignored: it says {units.si(needed, 'B')}, and device memory moved {moved}. Was bytes={needed:g}{unit} meant?"
-            )
-        ]
-    if used is not given:
-        moved = units.si(figures.value(given, "l2_bytes") or 0.0, "B")
-        return [
-            (
-                f"--needs is ignored: it says {units.si(needed, 'B')}, but this launch moved only {moved} between L2 and the SMs. "
-                "Correct --needs."
-            )
-        ]
-    moved_by_dram = figures.value(given, "dram_bytes")
-    if moved_by_dram is None:
+        said = f"{ignored} and device memory moved {units.si(moved or 0.0, 'B')}. Was bytes={needed:g}{unit} meant?"
+    elif used is not given:
+        said = f"{ignored} but this launch moved only {units.si(from_l2 or 0.0, 'B')} between L2 and the SMs. Correct --needs."
+    elif moved is None:
         return []
-    ratio = units.ratio(moved_by_dram / needed)
-    return [
-        (
-            f"This launch needs {units.si(needed, 'B')} (--needs). Device memory moved {units.si(moved_by_dram, 'B')}, {ratio} as "
-            "much."
+    else:
+        said += (
+            f" Device memory moved {units.si(moved, 'B')}, {units.ratio(moved / needed)} as much."
         )
-    ]
+    return [said]
 
 
 def assumed(profile: Profile, finding: Finding) -> Finding:

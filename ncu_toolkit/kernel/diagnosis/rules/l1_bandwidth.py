@@ -47,6 +47,9 @@ PASSES: Final = Threshold(
 )
 #: Below it most requests take one pass: half way to the two of an access of 8 bytes a lane.
 SINGLE: Final = 1.5
+#: What passes the load/store pipe beside shuffles, and the part of shuffles from which on they fill it.
+ACCESSES: Final = ("global", "local", "shared", "copy", "atomic", "texture")
+MOSTLY: Final = 0.5
 #: Figures that tell useful work from waste.
 USEFULNESS: Final = (
     "ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes",
@@ -101,11 +104,17 @@ def find(k: Kernel) -> Outcome:
             "Sectors per request, wavefronts beyond the ideal, and stall reasons.",
             confidence="low",
         )
+    shuffles = k.of_base("SHFL") / (k.executed("shuffle", *ACCESSES) or 1.0)
+    why = "so L1 and shared memory are at their limit."
+    fewer = "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by shuffles."
+    if name == "lsu" and shuffles > MOSTLY:
+        why = f"and {percent(shuffles)} of its instructions are shuffles."
+        fewer = "Shuffle less: let each lane add up its own values, and reduce across lanes once, after the loop."
     return k.roof(
-        f"{capital(unit)} is {percent(busy)} busy while SMs have work, so L1 and shared memory are at their limit.",
+        f"{capital(unit)} is {percent(busy)} busy while SMs have work, {why}",
         evidence,
-        "Load less: keep operands in registers for several results, load 16 bytes at a time, exchange values between lanes by shuffles.",
-        "Fewer load and store instructions for the same arithmetic.",
+        fewer,
+        "Fewer load, store and shuffle instructions for the same arithmetic.",
     )
 
 

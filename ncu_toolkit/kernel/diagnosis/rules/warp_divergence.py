@@ -91,12 +91,12 @@ def find(k: Kernel) -> Outcome:
         ),
         instructions=left,
     )
-    counted = uniform is not None or bool(k.instructions)
-    how = (
-        "leave by a test that parts neighbours"
-        if parted
-        else "take different branches, or run loops of different length"
-    )
+    counted = uniform is not None or any(row.threads for row in k.instructions)
+    how = "take different branches, or run loops of different length"
+    if parted:
+        how = "leave by a test that parts neighbours"
+    elif not counted:
+        how = "take different branches, run loops of different length, or have no work: the report does not show which"
     return k.finding(
         f"Lanes of a warp {how}. On average only {units.significant(active)} of {units.significant(there)} lanes are active.",
         removal,
@@ -108,7 +108,7 @@ def find(k: Kernel) -> Outcome:
             "Compute both sides of short branches, and select.",
         ),
         "Active lanes near 32, and fewer instructions for the same work.",
-        confidence="high" if counted else "medium",
+        confidence="high" if counted else "low",
         locations=k.locate(lambda row: row.counters.get("divergent", 0.0), "divergent branches")
         or k.locate(_idle_lanes, "idle lane slots"),
     )
