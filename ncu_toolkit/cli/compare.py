@@ -76,10 +76,17 @@ def command(
     if baseline is not None:
         old, new = str(baselines.find(baseline)), old
     assert new is not None
-    sides, timings, unmatched = _read((old, new), kernel, timeout)
-    found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
+    of_kernels = bool(
+        kernel or chosen or any(each.names - {gate.TIME, gate.STEP} for each in parsed)
+    )
     title = f"{Path(old).name} → {Path(new).name}"
-    write(found, Output("comment" if comment else form, output), title)
+    out = Output("comment" if comment else form, output)
+    if traces := _traces((old, new), of_kernels):
+        found = _programs(traces, parsed, timeout, out, title)
+    else:
+        sides, timings, unmatched = _read((old, new), kernel, timeout)
+        found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
+        write(found, out, title)
     if found.failures:
         names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
         raise GateFailed(
@@ -122,6 +129,57 @@ def write(found: gate.Comparison, out: Output, title: str) -> None:
         out.text(COMMENT + shown_as(answers.comment(found), "markdown"))
     else:
         out.answer(answers.of_comparison(found), visible(title), PAGE)
+
+
+def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
+    """Both paths, where they are traces or folders with traces and their steps are compared; else
+    none: of two folders that hold reports too, the kernels may be meant. Raises InputProblem where
+    one side alone is of a program."""
+    from ncu_toolkit.program.analysis.program import traces_among, traces_inside
+
+    paths = [baselines.resolve(text) for text in texts]
+    traced = [bool(traces_among([path]) or traces_inside([path])) for path in paths]
+    if not any(traced) or all(map(trial.find_trials, paths)):
+        return []
+    reports = [
+        path.is_file() if not is_traced else bool(_reports(path))
+        for path, is_traced in zip(paths, traced, strict=True)
+    ]
+    if all(traced) and not (of_kernels and all(reports)):
+        if of_kernels:
+            raise UsageProblem(
+                "a trace has steps and no kernels",
+                "Leave out --kernel and --pair, and write gates as 'step>5%'",
+            )
+        return paths
+    if all(reports):
+        return []
+    one, other = texts if traced[0] else texts[::-1]
+    raise InputProblem(
+        f"'{one}' is a trace of a program, and '{other}' is none",
+        "Compare two traces, or two reports",
+    )
+
+
+def _programs(
+    paths: list[Path], gates: list[gate.Gate], timeout: float, out: Output, title: str
+) -> gate.Comparison:
+    """Compare traces, and write what came of it."""
+    from ncu_toolkit.program.analysis import changes, program
+
+    if out.form == "sarif":
+        raise UsageProblem("--format sarif is of reports", "Use json")
+    old, new = (program.analyze_programs([path], timeout=timeout) for path in paths)
+    found, steps = changes.compare_programs(old, new, gates)
+    if out.form == "json":
+        from ncu_toolkit.program.pages import json
+
+        out.text(json.comparison_document(found, steps))
+    elif out.form == "comment":
+        out.text(COMMENT + shown_as(changes.answer_of(found, steps), "markdown"))
+    else:
+        out.answer(changes.answer_of(found, steps), visible(title), PAGE)
+    return found
 
 
 def _read(

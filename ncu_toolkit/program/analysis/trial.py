@@ -27,7 +27,7 @@ from ncu_toolkit.program.model import ProgramTrial, Results, Tried, TryOutcome
 SUFFIX: Final = ".tried.json"
 _VERSION: Final = 1
 LEAST: Final = Threshold(
-    0.02, "clocks and allocations differ from start to start by 1 to 2% of a step"
+    gate.RUNS_DIFFER, "clocks and allocations differ from start to start by 1 to 2% of a step"
 )
 FEW: Final = Threshold(
     0.05, "so few runs that no test can tell chance differ by 2 to 4% by themselves now and then"
