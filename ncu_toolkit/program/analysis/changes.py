@@ -246,7 +246,7 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
         headline = f"{name}: no difference beyond chance ({units.duration(time.old)} → {units.duration(time.new)})"
     many = " and ".join(str(len(side.times_us)) for side in (first.pair.old, first.pair.new))
     noise = units.percent(time.noise / (time.old or 1.0), 2)
-    sure = f"Means of {many} steps: {answers.percent(time.change)}, noise ± {noise}."
+    sure = f"Means of {many} {what}s: {answers.percent(time.change)}, noise ± {noise}."
     whole = replace(
         whole,
         headline=whole.headline or headline,
@@ -273,12 +273,18 @@ def _points(change: StepChange) -> list[str]:
     points = []
     if change.prediction:
         first, saved, where = change.prediction
-        known = f", which lies {where} that interval" if first.expected_us else ""
-        if not first.expected_us and where == "above":
+        also = sum(new is None for _, new in change.findings) - 1
+        known = ""
+        if also > 0:  # what they saved is not known apart
+            known = f", together with {units.counted(also, 'other cause')} that {'is' if also == 1 else 'are'} gone"
+        elif first.expected_us:
+            known = f", which lies {where} that interval"
+        elif where == "above":
             known = ", more than that"
+        part = units.percent(saved / (change.old.account.wall_us or 1.0), 2)
         points.append(
             f"{program.title_of(change.old, first)}, predicted: {program.saving(first, change.old)}. "
-            f"Achieved: {units.duration(saved)}{known}."
+            f"Achieved: {units.duration(saved)} ({part}){known}."
         )
     elif change.old.costly and (left := change.findings) and left[0][0] is not change.old.costly[0]:
         first = change.old.costly[0]
@@ -330,7 +336,11 @@ def _account(change: StepChange) -> Table:
 
 
 def _signed(us: float) -> str:
-    return f"{'+' if us > 0 else '−' if us < 0 else ''}{units.duration(abs(us))}" if us else "="
+    return (
+        f"{'+' if us > 0 else '−' if us < 0 else ''}{units.duration(abs(us))}"
+        if abs(us) >= 1e-3
+        else "="
+    )
 
 
 def _waterfall(change: StepChange, listed: Table) -> BarChart:
@@ -344,9 +354,10 @@ def _waterfall(change: StepChange, listed: Table) -> BarChart:
         level = then
     most = max(old, new, *(each[3] for each in rows)) or 1.0
     summary = f"From {units.duration(old)} to {units.duration(new)}. Each bar starts at the time that the parts above it leave."
-    return differences.waterfall(
+    drawn = differences.waterfall(
         (old, new), rows, lambda us: 100 * max(us, 0.0) / (1.02 * most), summary, ("Part of the step", "", "", "Change"), listed
     )  # fmt: skip
+    return replace(drawn, wide=True)
 
 
 def _findings(change: StepChange) -> Table:
