@@ -30,7 +30,7 @@ COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
     named=option(
         "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
         "--pair", metavar="OLD=NEW"),
-    gates=option("Exit with 1 if this is true of any kernel: 'time>5%', 'time>200us', 'registers_per_thread>128'. Repeat it.",
+    gates=option("Exit with 1 if this is true of any kernel or step: 'time>5%', 'step>5%', 'registers_per_thread>128'. Repeat it.",
         "--fail-on", metavar="GATE"),
     form=formats(FORMATS, "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions "
         "on source lines."),
@@ -43,13 +43,18 @@ def command(
     output: Path | None, timeout: float,
 ) -> None:  # fmt: skip
     """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline. Or
-    compare two trials of `try`: their folders, or traces; the step as it is and with each switch.
+    compare a program before and after a change, by two traces or two runs of `profile`; or two trials
+    of `try`: the step as it is and with each switch.
 
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
     grid and block, then by name; --pair pairs two kernels by hand. Repeated launches are compared by
     their medians, and a change within their noise does not count. If kernels without a partner take
     a tenth of a report's time or more, the first line is the total of both reports.
+
+    Of a program, shows what became of its step: its account, old and new, causes that went and came,
+    and what was predicted beside what was achieved. The steps of both are the samples. --kernel,
+    --pair, or a gate on a figure of kernels compares the reports of two runs instead.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
     file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
@@ -60,6 +65,7 @@ def command(
     Examples:
       ncu-toolkit compare old.ncu-rep new.ncu-rep
       ncu-toolkit compare old.ncu-rep new.ncu-rep --pair matmul=matmul_v2
+      ncu-toolkit compare before.sqlite after.sqlite --fail-on 'step>5%'
       ncu-toolkit compare --baseline main reports/NEW --fail-on 'time>2%'
       ncu-toolkit compare --baseline main reports/NEW --comment -o comment.md"""
     parsed = [gate.parse_gate(text) for text in gates]
