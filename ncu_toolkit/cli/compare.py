@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from ncu_toolkit.base.core.errors import GateFailed, InputProblem, UsageProblem
+from ncu_toolkit.base.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.base.core.guests import guest, known
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.core.units import counted
@@ -141,24 +142,26 @@ def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
     """Both paths, where they are traces or folders with traces and their steps are compared; else
     none: of two folders that hold reports too, the kernels may be meant. Raises InputProblem where
     one side alone is of a program."""
+    paths = [baselines.resolve(text) for text in texts]
+    if not any(may_be_trace(path) or named_like_traces(path) for path in paths):
+        return []
     from ncu_toolkit.program.analysis.program import traces_among, traces_inside
 
-    paths = [baselines.resolve(text) for text in texts]
     traced = [bool(traces_among([path]) or traces_inside([path])) for path in paths]
-    if not any(traced) or all(map(trial.find_trials, paths)):
+    if not any(traced) or all(not _reports(x) and trial.find_trials(x) for x in paths):
         return []
-    reports = [
+    of_reports = [
         path.is_file() if not is_traced else bool(_reports(path))
         for path, is_traced in zip(paths, traced, strict=True)
     ]
-    if all(traced) and not (of_kernels and all(reports)):
+    if all(traced) and not (of_kernels and all(of_reports)):
         if of_kernels:
             raise UsageProblem(
                 "a trace has steps and no kernels",
                 "Leave out --kernel and --pair, and write gates as 'step>5%'",
             )
         return paths
-    if all(reports):
+    if all(of_reports):
         return []
     one, other = texts if traced[0] else texts[::-1]
     raise InputProblem(

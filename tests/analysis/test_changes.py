@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import program_traces
 import pytest
+from program import kineto_files
 
 import ncu_toolkit
 from ncu_toolkit.base.core.errors import EXIT_GATE, EXIT_INPUT, EXIT_USAGE, InputProblem
@@ -105,9 +106,9 @@ def test_a_step_of_several_passes_is_compared_by_the_pass() -> None:
     whole = msgspec.structs.replace(step, windows=merged, typical=0)
     three = Programs((TraceResult("x", diagnose_program(whole, account_of(whole), {})),))
     found = change(judged(trace), three)
-    assert found.scales == (1.0, pytest.approx(1 / 3))
+    assert found.scales == pytest.approx((1.0, 1 / 3))
     assert not found.changed
-    assert change(three, judged(trace)).scales == (pytest.approx(1 / 3), 1.0)
+    assert change(three, judged(trace)).scales == pytest.approx((1 / 3, 1.0))
 
 
 def test_the_noise_of_steps_covers_drift_and_few_steps() -> None:
@@ -171,6 +172,14 @@ def test_folders_of_profile_are_compared_by_their_traces() -> None:
     paths = [HERE / "program" / "profiled"]
     old, new = analyze_programs(paths), analyze_programs(paths)
     assert len(changes.compare_programs(old, new)[1]) == 2
+
+
+def test_json_of_pytorch_is_no_trial(tmp_path: Path) -> None:
+    events = [event for at in range(1, 40) for event in kineto_files.launch(at, 100.0 * at)]
+    path = kineto_files.write(tmp_path / "run.json", kineto_files.trace(events))
+    code, shown = run(str(path), str(path))
+    assert code == 0
+    assert "no difference" in shown
 
 
 def test_python(pair: tuple[str, str]) -> None:

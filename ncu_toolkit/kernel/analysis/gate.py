@@ -115,7 +115,7 @@ class Side:
 
     def values(self, figure: str) -> tuple[float, ...]:
         """A figure's value in each repeat that has it."""
-        if figure == STEP and not self.traced:
+        if figure == STEP and self.what == "kernel":
             return ()
         if figure in (TIME, STEP, "duration"):
             return self.times_us

@@ -31,6 +31,8 @@ _MOVED: Final = 0.1
 _SHARED: Final = 0.5
 #: From this part (0-1) on a step that does all the same work n times is n steps.
 _ALL: Final = 0.9
+#: Steps on each side from which the test can tell a change from chance.
+_FEW: Final = 5
 #: A cause is gone where it can save this part (0-1) of what it could, or less.
 _GONE: Final = 0.5
 
@@ -185,6 +187,12 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
             f"{shown} are two programs: {whole_percent(shared)} of the GPU's time is in kernels of both",
             "Compare two traces of one program",
         )
+    if one.word != other.word:
+        lacking = old.path if one.word == "run" else new.path
+        raise InputProblem(
+            f"no step was found in '{lacking}', and one was in the other trace",
+            "Mark the steps of both with ncu_toolkit.step or NVTX, or record more of them",
+        )
     if "marked" in (one.how, other.how) and one.said == other.said:
         return 1.0, 1.0
     work, again = _work(one), _work(other)
@@ -247,6 +255,8 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
     many = " and ".join(str(len(side.times_us)) for side in (first.pair.old, first.pair.new))
     noise = units.percent(time.noise / (time.old or 1.0), 2)
     sure = f"Means of {many} {what}s: {answers.percent(time.change)}, noise ± {noise}."
+    if min(len(side.times_us) for side in (first.pair.old, first.pair.new)) < _FEW:
+        sure += f" So few {what}s cannot rule chance out; {_FEW} on each side can."
     whole = replace(
         whole,
         headline=whole.headline or headline,
@@ -269,7 +279,7 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
 
 
 def _points(change: StepChange) -> list[str]:
-    """What was predicted beside what came of it, and what steps were matched."""
+    """What was predicted beside what came of it, and which steps were matched."""
     points = []
     if change.prediction:
         first, saved, where = change.prediction
@@ -294,7 +304,9 @@ def _points(change: StepChange) -> list[str]:
             points.append(
                 f"A step of the {which} trace does {round(1 / scale)} times the work of the other: a part of it is compared."
             )
-    return points
+    for which, found in (("old", change.old), ("new", change.new)):
+        points += [f"{which}: {sentence}" for sentence in program.of_run(found)]
+    return [visible(each) for each in points]
 
 
 def _listed(change: StepChange) -> list[PartChange]:
