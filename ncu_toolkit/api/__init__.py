@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.base.document.views import Answer
     from ncu_toolkit.kernel.analysis.analyze import Analysis, LaunchResult
     from ncu_toolkit.kernel.analysis.gate import Comparison
+    from ncu_toolkit.program.analysis.changes import StepChange
     from ncu_toolkit.program.analysis.program import TraceResult
     from ncu_toolkit.program.model import Account, ProgramDiagnosis, Step, StepFinding, Trace
 
@@ -408,14 +409,51 @@ class ReportComparison(_Shown):
         return frames.comparison_frame(self.comparison)
 
 
+@dataclass(frozen=True)
+class TraceComparison(ReportComparison):
+    """What changed between two traces of a program; shows as `ncu-toolkit compare` does."""
+
+    steps: tuple[StepChange, ...]
+    """Each step with its account on both sides, what went and came, and what was predicted."""
+
+    @cached_property
+    def _answer(self) -> Answer:
+        from ncu_toolkit.program.analysis import changes
+
+        return changes.answer_of(self.comparison, self.steps)
+
+    def __repr__(self) -> str:
+        return f"<TraceComparison of {self.comparison.pairs[0].name!r}>"
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas table, one row a part of a step's account: `step`, `part`, `old_us` and `new_us`
+        (microseconds of the step), and `change_us`."""
+        from ncu_toolkit.program.analysis import frames
+
+        return frames.changes_frame(self.steps)
+
+
+@overload
+def compare(old: ProgramTrace, new: ProgramTrace) -> TraceComparison: ...
+
+
+@overload
 def compare(
     old: Report | str | Path,
     new: Report | str | Path,
     *,
     pair: tuple[str, str] | Sequence[tuple[str, str]] = (),
+) -> ReportComparison: ...
+
+
+def compare(
+    old: Report | ProgramTrace | str | Path,
+    new: Report | ProgramTrace | str | Path,
+    *,
+    pair: tuple[str, str] | Sequence[tuple[str, str]] = (),
 ) -> ReportComparison:
     """What changed from one report to another: launches paired by kernel, grid and block, then by
-    name.
+    name. Of two traces of a program, what changed in its step, as a `TraceComparison`.
 
     Args:
         pair: kernels to compare by hand, before all others: `("matmul", "matmul_v2")`, or several
@@ -423,15 +461,22 @@ def compare(
 
     Raises:
         InputProblem, EnvironmentProblem: as `load`. InputProblem too where the reports have no kernel
-            in common, and where `pair` names one that is not there.
+            in common, where `pair` names one that is not there, where one side is a trace and the
+            other is none, and where traces are of two programs.
     """
     from ncu_toolkit.base.core.errors import InputProblem
     from ncu_toolkit.kernel.analysis import gate
 
-    sides = [
-        gate.sides_of((each if isinstance(each, Report) else load(each))._analysis)
-        for each in (old, new)
-    ]
+    one, other = (load(each) if isinstance(each, str | Path) else each for each in (old, new))
+    if isinstance(one, ProgramTrace) and isinstance(other, ProgramTrace):
+        from ncu_toolkit.program.analysis import changes, program
+
+        before, after = (program.Programs((each._result,)) for each in (one, other))
+        return TraceComparison(*changes.compare_programs(before, after))
+    if isinstance(one, ProgramTrace) or isinstance(other, ProgramTrace):
+        what = "one is a trace of a program, and the other is none"
+        raise InputProblem(what, "Compare two traces, or two reports")
+    sides = [gate.sides_of(each._analysis) for each in (one, other)]
     named = [(pair[0], pair[1])] if pair and isinstance(pair[0], str) else list(pair)
     found = gate.compare(sides[0], sides[1], named=named)  # type: ignore[arg-type]
     if not found.pairs:

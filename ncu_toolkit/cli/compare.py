@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from ncu_toolkit.base.core.errors import GateFailed, InputProblem, UsageProblem
+from ncu_toolkit.base.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.base.core.guests import guest, known
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.core.units import counted
@@ -30,7 +31,7 @@ COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
     named=option(
         "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
         "--pair", metavar="OLD=NEW"),
-    gates=option("Exit with 1 if this is true of any kernel: 'time>5%', 'time>200us', 'registers_per_thread>128'. Repeat it.",
+    gates=option("Exit with 1 if this is true of any kernel or step: 'time>5%', 'step>5%', 'registers_per_thread>128'. Repeat it.",
         "--fail-on", metavar="GATE"),
     form=formats(FORMATS, "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions "
         "on source lines."),
@@ -43,13 +44,18 @@ def command(
     output: Path | None, timeout: float,
 ) -> None:  # fmt: skip
     """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline. Or
-    compare two trials of `try`: their folders, or traces; the step as it is and with each switch.
+    compare a program before and after a change, by two traces or two runs of `profile`; or two trials
+    of `try`: the step as it is and with each switch.
 
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
     grid and block, then by name; --pair pairs two kernels by hand. Repeated launches are compared by
     their medians, and a change within their noise does not count. If kernels without a partner take
     a tenth of a report's time or more, the first line is the total of both reports.
+
+    Of a program, shows what became of its step: its account, old and new, causes that went and came,
+    and what was predicted beside what was achieved. The steps of both are the samples. --kernel,
+    --pair, or a gate on a figure of kernels compares the reports of two runs instead.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
     file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
@@ -60,6 +66,7 @@ def command(
     Examples:
       ncu-toolkit compare old.ncu-rep new.ncu-rep
       ncu-toolkit compare old.ncu-rep new.ncu-rep --pair matmul=matmul_v2
+      ncu-toolkit compare before.sqlite after.sqlite --fail-on 'step>5%'
       ncu-toolkit compare --baseline main reports/NEW --fail-on 'time>2%'
       ncu-toolkit compare --baseline main reports/NEW --comment -o comment.md"""
     parsed = [gate.parse_gate(text) for text in gates]
@@ -76,10 +83,17 @@ def command(
     if baseline is not None:
         old, new = str(baselines.find(baseline)), old
     assert new is not None
-    sides, timings, unmatched = _read((old, new), kernel, timeout)
-    found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
+    of_kernels = bool(
+        kernel or chosen or any(each.names - {gate.TIME, gate.STEP} for each in parsed)
+    )
     title = f"{Path(old).name} → {Path(new).name}"
-    write(found, Output("comment" if comment else form, output), title)
+    out = Output("comment" if comment else form, output)
+    if traces := _traces((old, new), of_kernels):
+        found = _programs(traces, parsed, timeout, out, title)
+    else:
+        sides, timings, unmatched = _read((old, new), kernel, timeout)
+        found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
+        write(found, out, title)
     if found.failures:
         names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
         raise GateFailed(
@@ -122,6 +136,59 @@ def write(found: gate.Comparison, out: Output, title: str) -> None:
         out.text(COMMENT + shown_as(answers.comment(found), "markdown"))
     else:
         out.answer(answers.of_comparison(found), visible(title), PAGE)
+
+
+def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
+    """Both paths, where they are traces or folders with traces and their steps are compared; else
+    none: of two folders that hold reports too, the kernels may be meant. Raises InputProblem where
+    one side alone is of a program."""
+    paths = [baselines.resolve(text) for text in texts]
+    if not any(may_be_trace(path) or named_like_traces(path) for path in paths):
+        return []
+    from ncu_toolkit.program.analysis.program import traces_among, traces_inside
+
+    traced = [bool(traces_among([path]) or traces_inside([path])) for path in paths]
+    if not any(traced) or all(not _reports(x) and trial.find_trials(x) for x in paths):
+        return []
+    of_reports = [
+        path.is_file() if not is_traced else bool(_reports(path))
+        for path, is_traced in zip(paths, traced, strict=True)
+    ]
+    if all(traced) and not (of_kernels and all(of_reports)):
+        if of_kernels:
+            raise UsageProblem(
+                "a trace has steps and no kernels",
+                "Leave out --kernel and --pair, and write gates as 'step>5%'",
+            )
+        return paths
+    if all(of_reports):
+        return []
+    one, other = texts if traced[0] else texts[::-1]
+    raise InputProblem(
+        f"'{one}' is a trace of a program, and '{other}' is none",
+        "Compare two traces, or two reports",
+    )
+
+
+def _programs(
+    paths: list[Path], gates: list[gate.Gate], timeout: float, out: Output, title: str
+) -> gate.Comparison:
+    """Compare traces, and write what came of it."""
+    from ncu_toolkit.program.analysis import changes, program
+
+    if out.form == "sarif":
+        raise UsageProblem("--format sarif is of reports", "Use json")
+    old, new = (program.analyze_programs([path], timeout=timeout) for path in paths)
+    found, steps = changes.compare_programs(old, new, gates)
+    if out.form == "json":
+        from ncu_toolkit.program.pages import json
+
+        out.text(json.comparison_document(found, steps))
+    elif out.form == "comment":
+        out.text(COMMENT + shown_as(changes.answer_of(found, steps), "markdown"))
+    else:
+        out.answer(changes.answer_of(found, steps), visible(title), PAGE)
+    return found
 
 
 def _read(

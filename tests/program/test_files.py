@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from program import kineto_files
+from program import kineto_files, nsys_files
 
 from ncu_toolkit.base.core import files as core_files
 from ncu_toolkit.base.core.errors import InputProblem
@@ -162,13 +162,34 @@ def test_a_damaged_gzip_is_told(tmp_path: Path) -> None:
         read_trace(path)
 
 
-def test_reports_of_nsys_name_the_command_that_exports_them(tmp_path: Path) -> None:
+def test_reports_of_nsys_name_the_command_that_exports_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("my run.nsys-rep", "old.qdrep", "part.qdstrm"):
         path = tmp_path / name
         path.write_bytes(b"\x08\x01nsys")
         assert is_trace(path)
         with pytest.raises(InputProblem, match="nsys export --type sqlite"):
             read_trace(path)
+
+
+def test_a_report_of_nsys_is_exported_where_nsys_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = nsys_files.write(tmp_path / "exported.sqlite", nsys_files.tables())
+    nsys = tmp_path / "nsys"
+    nsys.write_text(
+        f'#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\n/bin/cp {exported} "$2"\n'
+    )
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"\x08\x01nsys")
+    assert read_trace(report) == read_trace(exported)
+    nsys.write_text("#!/bin/sh\necho it is of a newer release >&2\nexit 1\n")
+    with pytest.raises(InputProblem, match=r"it is of a newer release\. Run `nsys export"):
+        read_trace(report)
 
 
 def test_other_files(tmp_path: Path) -> None:

@@ -500,7 +500,7 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
     """What failed or could not be compared, and with `alone` the kernels without a partner."""
     for failure in comparison.failures:
         parts = "; ".join(
-            f"{'time' if d.figure == 'time' else visible(figures.describe(d.figure)[1].lower())} "
+            f"{d.figure if d.figure in ('time', 'step') else visible(figures.describe(d.figure)[1].lower())} "
             f"{units.quantity(d.old, d.unit)} → {units.quantity(d.new, d.unit)} ({percent(d.change)})"
             for d in failure.differences
         )

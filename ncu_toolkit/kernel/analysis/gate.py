@@ -27,6 +27,8 @@ from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.ladder import expressions
 
 TIME: Final = "time"
+#: The time of a program's step, which kernels have not.
+STEP: Final = "step"
 _PERCENT: Final = re.compile(r"([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*([-+]?\d+(?:\.\d+)?)\s*%")
 #: A figure compared with a number that is no percentage, from both sides, with a unit of time or without.
 _NUMBER: Final = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
@@ -51,6 +53,10 @@ SIGNIFICANT: Final = 0.01
 #: sample, as many as resolve a p of 0.01 to about a third of it.
 _COUNTED: Final = 80
 _SAMPLED: Final = 1000
+#: Part (0-1) by which two runs of a program differ anyway: clocks and allocations differ from start to
+#: start by 1 to 2 % of a step; and where there are too few steps for a test.
+RUNS_DIFFER: Final = 0.02
+_FEW_STEPS: Final = 0.05
 #: What compilers put at the end of a kernel's name: a number, a hash, Triton's marks (0d1d2).
 _GENERATED: Final = re.compile(r"(?:[_.](?:\d+|(?=[a-f]*\d)[0-9a-f]{8,}|0(?:[cde]+\d*)+))+$")
 #: Names from this on are alike, as those of two versions of a kernel; and kernels of a side that are
@@ -83,6 +89,8 @@ class Side:
     """What was timed, in a word."""
     shown: str = ""
     """The kernel as its card names it, where that is not `name`."""
+    traced: bool = False
+    """Whether the times are of the steps of one run, in order (`step_difference`)."""
 
     @property
     def label(self) -> str:
@@ -107,7 +115,9 @@ class Side:
 
     def values(self, figure: str) -> tuple[float, ...]:
         """A figure's value in each repeat that has it."""
-        if figure in (TIME, "duration"):
+        if figure == STEP and self.what == "kernel":
+            return ()
+        if figure in (TIME, STEP, "duration"):
             return self.times_us
         if figure in REGISTRY:
             found = [profile.value(figure) for profile in self.profiles]
@@ -136,7 +146,7 @@ class Difference:
     @property
     def unit(self) -> str:
         """The figure's unit, of the registry's."""
-        return "us" if self.figure == TIME else figures.describe(self.figure)[0]
+        return "us" if self.figure in (TIME, STEP) else figures.describe(self.figure)[0]
 
     @property
     def change(self) -> float | None:
@@ -191,7 +201,8 @@ class ComparedPair:
         old, new = self.old.values(figure), self.new.values(figure)
         if not old or not new:
             return None
-        return difference(figure, old, new)
+        traced = self.old.traced and self.new.traced
+        return (step_difference if traced else difference)(figure, old, new)
 
 
 @dataclass(frozen=True)
@@ -322,6 +333,30 @@ def difference(figure: str, old: tuple[float, ...], new: tuple[float, ...]) -> D
     before, after = statistics.median(old), statistics.median(new)
     beyond = abs(after - before) > noise
     return Difference(figure, before, after, noise, chance(old, new) if beyond else None)
+
+
+def step_difference(figure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Difference:
+    """The difference of two runs' steps, in the order in which they ran: of means, since time is lost
+    in steps that are not typical. Steps of a run depend on each other: the noise is no less than what
+    the halves of a run, or its odd and even steps, differ by, nor than what runs differ by anyway."""
+    before, after, p = statistics.fmean(old), statistics.fmean(new), chance(old, new)
+    noise = _CERTAIN * math.hypot(*map(_error_of_mean, (old, new)))
+    noise = max(noise, RUNS_DIFFER * before)
+    if p is None:  # too few for a test: they must lie apart
+        noise = max(noise, _FEW_STEPS * before, *(max(each) - min(each) for each in (old, new)))
+    return Difference(figure, before, after, noise, p if abs(after - before) > noise else None)
+
+
+def _error_of_mean(values: Sequence[float]) -> float:
+    """Of steps in order; 0 for a single one, where `_FEW_STEPS` is the noise."""
+    if len(values) < 2:
+        return 0.0
+    half, mean = len(values) // 2, statistics.fmean
+    apart = (
+        abs(mean(values[:half]) - mean(values[half:])),
+        abs(mean(values[::2]) - mean(values[1::2])),
+    )
+    return max(statistics.stdev(values) / math.sqrt(len(values)), *(each / 2 for each in apart))
 
 
 def _standard_error(values: Sequence[float]) -> float | None:
@@ -513,7 +548,9 @@ def _pair(old: Side, new: Side) -> ComparedPair:
 @cache
 def gate_figures() -> frozenset[str]:
     """Names that a gate may use."""
-    return frozenset({TIME, *REGISTRY, *(name for name in figures.DERIVED if name.isidentifier())})
+    return frozenset(
+        {TIME, STEP, *REGISTRY, *(name for name in figures.DERIVED if name.isidentifier())}
+    )
 
 
 @dataclass(frozen=True)
@@ -539,7 +576,9 @@ def parse_gate(text: str) -> Gate:
 
     def limit(figure: str, number: str, unit: str | None) -> str:
         """The number in the metric's own unit. A time must have one: most mean a percentage."""
-        timed = figure == TIME or (figure in gate_figures() and figures.describe(figure)[0] == "us")
+        timed = figure in (TIME, STEP) or (
+            figure in gate_figures() and figures.describe(figure)[0] == "us"
+        )
         if timed and not unit and float(number):
             time = f"'{figure}>{number}us' for the time itself (ns, us, ms, s)"
             raise wrong(
@@ -630,7 +669,7 @@ def compare(
     failures: list[Failure] = []
     undecided: list[str] = []
     for gate in gates:
-        of_time = gate.names <= {TIME, "duration"}
+        of_time = gate.names <= {TIME, STEP, "duration"}
         for pair in timed if of_time and timed else pairs:
             if pair.problem:
                 continue

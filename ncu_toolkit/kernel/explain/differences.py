@@ -225,17 +225,43 @@ def _waterfall(
     def at(us: float) -> float:
         return 100 * math.log(us / low) / math.log(high / low)
 
+    rows = [
+        (name := _cause(each), _times(each.factor), start, end,
+         f"{name}: {units.duration(start)} {_times(each.factor)} = {units.duration(end)}")
+        for each, start, end in zip(causes, times, times[1:], strict=False)
+    ]  # fmt: skip
+    summary = (
+        f"From {units.duration(old)} to {units.duration(new)}. Each bar starts at the time that the "
+        "causes above it leave; the axis is logarithmic."
+    )
+    heads = ("Cause", "", "", "Time, factor")
+    return waterfall((old, new), rows, at, summary, heads, listed)
+
+
+def waterfall(
+    times_us: tuple[float, float],
+    changes: Iterable[tuple[str, str, float, float, str]],
+    at: Callable[[float], float],
+    summary: str,
+    heads: tuple[str, ...],
+    listed: Table,
+) -> BarChart:
+    """The old time, what changes make of it one after another, and the new time.
+
+    Args:
+        changes: of each its name, its figure, the times (µs) before and after it, and words on hover.
+        at: the place of a time on the axis, in percent.
+    """
+
     def whole(name: str, us: float) -> card.BarRow:
         return card.BarRow(name, (units.duration(us),), points=(card.Segment("time", (at(us),)),))
 
+    old, new = times_us
     rows = [whole("old", old)]
-    for each, start, end in zip(causes, times, times[1:], strict=False):
-        (left, right), factor = sorted((at(start), at(end))), _times(each.factor)
+    for name, figure, start, end, words in changes:
+        left, right = sorted((at(start), at(end)))
         bar = card.Segment("slower" if end > start else "faster", (max(right - left, 0.3),))
-        words = f"{_cause(each)}: {units.duration(start)} {factor} = {units.duration(end)}"
-        rows.append(
-            card.BarRow(_cause(each), (factor,), (card.Segment("", (left,)), bar), words=words)
-        )
+        rows.append(card.BarRow(name, (figure,), (card.Segment("", (left,)), bar), words=words))
     rows.append(whole("new", new))
     kinds = {
         "time": card.BarKind("time", "var(--library)"),
@@ -246,9 +272,9 @@ def _waterfall(
         "waterfall",
         "What made the difference?",
         "",
-        f"From {units.duration(old)} to {units.duration(new)}. Each bar starts at the time that the causes above it leave; the axis is logarithmic.",
+        summary,
         kinds,
-        ("Cause", "", "", "Time, factor"),
+        heads,
         tuple(rows),
         listed,
         (card.BarMark(at(old), "", dashed=True),),

@@ -317,8 +317,8 @@ def csv(analysis: Analysis) -> str:
     return csv_rows(rows)
 
 
-def comparison_document(comparison: Comparison) -> str:
-    """A comparison, the kernel whose time moved most first."""
+def comparison_document(comparison: Comparison, **more: Any) -> str:
+    """A comparison, the kernel whose time moved most first; `more` is at its end."""
     return document_of(
         "comparison",
         gates=list(comparison.gates),
@@ -343,6 +343,7 @@ def comparison_document(comparison: Comparison) -> str:
         # all launches of both sides, each figure as [old, new]; null where no sum says anything
         total=as_plain(comparison.total),
         remarks=as_plain(comparison.remarks),
+        **more,
     )
 
 

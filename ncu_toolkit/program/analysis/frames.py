@@ -1,4 +1,4 @@
-"""A program's kernels as a tidy pandas table."""
+"""A program's kernels, and what changed in its step, as tidy pandas tables."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,12 +6,30 @@ from typing import Final
 import pandas
 
 from ncu_toolkit.kernel.analysis.frames import frame
+from ncu_toolkit.program.analysis.changes import StepChange
 from ncu_toolkit.program.explain.program import StepKernel
 
 #: Columns that the table has, whatever a step holds.
 STEP_KERNELS: Final = (
     "kernel", "class", "grid", "block", "launches", "time_us", "share", "line", "bottleneck"
 )  # fmt: skip
+CHANGES: Final = ("step", "part", "old_us", "new_us", "change_us")
+
+
+def changes_frame(steps: Iterable[StepChange]) -> pandas.DataFrame:
+    """One row a part of the account of each step, what changed most first."""
+    rows = [
+        dict(
+            zip(
+                CHANGES,
+                (each.pair.name, part.label, part.old_us, part.new_us, part.us),
+                strict=True,
+            )
+        )
+        for each in steps
+        for part in each.parts
+    ]
+    return frame(rows, CHANGES)
 
 
 def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:

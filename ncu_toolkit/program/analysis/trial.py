@@ -22,12 +22,13 @@ from ncu_toolkit.kernel.analysis import gate
 from ncu_toolkit.kernel.analysis.gate import SIGNIFICANT, difference
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import ProgramTrial, Results, Tried, TryOutcome
+from ncu_toolkit.program.traces.files import is_trace
 
 #: Beside a trace, what was tried of its program.
 SUFFIX: Final = ".tried.json"
 _VERSION: Final = 1
 LEAST: Final = Threshold(
-    0.02, "clocks and allocations differ from start to start by 1 to 2% of a step"
+    gate.RUNS_DIFFER, "clocks and allocations differ from start to start by 1 to 2% of a step"
 )
 FEW: Final = Threshold(
     0.05, "so few runs that no test can tell chance differ by 2 to 4% by themselves now and then"
@@ -235,7 +236,7 @@ def find_trials(path: Path) -> list[Path]:
     """The files of trials that a path means: itself, what lies beside a trace, or in a folder."""
     if path.is_dir():
         return sorted(path.rglob(f"*{SUFFIX}"))
-    each = path if path.suffix == ".json" else trial_path(path)
+    each = path if path.suffix == ".json" and not is_trace(path) else trial_path(path)
     return [each] if each.is_file() else []
 
 

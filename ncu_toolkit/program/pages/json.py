@@ -1,10 +1,12 @@
 """What was found of programs and tried in one, as JSON, and the kernels of their steps as CSV. Schemas
 are program-1.json and trial-1.json in the package's folder schemas/."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from ncu_toolkit.base.core.safe import csv_rows, visible
 from ncu_toolkit.base.model import finite
+from ncu_toolkit.kernel.analysis import gate
 from ncu_toolkit.kernel.analysis.analyze import Analysis
 from ncu_toolkit.kernel.pages.json import (
     analysis_document,
@@ -17,7 +19,9 @@ from ncu_toolkit.kernel.pages.json import (
     opened,
     parsed,
 )
+from ncu_toolkit.kernel.pages.json import comparison_document as compared_document
 from ncu_toolkit.program.analysis import reported
+from ncu_toolkit.program.analysis.changes import StepChange
 from ncu_toolkit.program.analysis.program import Programs
 from ncu_toolkit.program.explain.program import Judged, step_kernels
 from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial
@@ -56,6 +60,35 @@ def trial_document(trial: ProgramTrial) -> str:
     return document_of(
         "trial", **fields_of(trial, "program gpu word before_us notes"), tried=as_plain(trial.tried)
     )
+
+
+def comparison_document(comparison: gate.Comparison, changes: Sequence[StepChange]) -> str:
+    """A comparison of traces: `steps` has the account of each pair's step, as [old, new]."""
+    return compared_document(
+        comparison,
+        steps=[
+            {
+                "program": visible(each.pair.name),
+                "step_us": list(each.walls_us),
+                "scales": list(each.scales),
+                "changed": each.changed,
+                "account": [
+                    fields_of(part, "key label old_us new_us change_us=us") for part in each.parts
+                ],
+                "findings": [as_plain(found) for found in each.findings],
+                "prediction": _prediction(each),
+            }
+            for each in changes
+        ],
+    )
+
+
+def _prediction(change: StepChange) -> dict[str, Any] | None:
+    if change.prediction is None:
+        return None
+    finding, achieved, side = change.prediction
+    names = "rule ceiling_us expected_us measured_us"
+    return {**fields_of(finding, names), "achieved_us": achieved, "side": side}
 
 
 def program_of(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[str, Any]:

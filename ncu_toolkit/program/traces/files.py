@@ -6,13 +6,16 @@ those; what older files lack has its default. A change that is no addition raise
 
 import math
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from ncu_toolkit.base.core import files
+from ncu_toolkit.base.core import children, files
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.program.model import Trace
@@ -24,7 +27,7 @@ _MAGIC: Final = b"ncu-toolkit trace\n"
 _VERSION: Final = 1
 _SQLITE: Final = b"SQLite format 3\0"
 _GZIP: Final = b"\x1f\x8b"
-#: Reports of Nsight Systems, which only its own tools read.
+#: Reports of Nsight Systems, which only its own tools read: nsys exports all but the last.
 _CLOSED: Final = (".nsys-rep", ".qdrep", ".qdstrm")
 #: What stands near the start of a trace of events in JSON.
 _OF_EVENTS: Final = re.compile(
@@ -33,6 +36,8 @@ _OF_EVENTS: Final = re.compile(
 _HEAD: Final = 1 << 16
 #: Names that begin an export of Nsight Systems: each of 104 public ones has one in its first 64 KiB.
 _TABLES: Final = (b"StringIds", b"CUPTI_ACTIVITY", b"TARGET_INFO")
+#: Seconds that nsys has to export a report, as long as ncu has for a program.
+_EXPORT_S: Final = 1800.0
 _DAMAGED: Final = "Copy it again, or record the program again"
 
 
@@ -66,7 +71,7 @@ def is_trace_inside(path: Path) -> bool:
 
 def read_trace(path: Path) -> Trace:
     """The trace in a file of the toolkit's own, of `nsys export --type sqlite` or of
-    `torch.profiler`.
+    `torch.profiler`; a report of Nsight Systems where nsys is on PATH and exports it.
 
     Raises:
         InputProblem: missing, empty, damaged, cut short, larger than `files.limit()`, or none of
@@ -93,10 +98,7 @@ def _read(path: Path) -> Trace:
         return nsight_systems.read(path)
     name = path.name.lower()
     if name.endswith(_CLOSED):
-        raise InputProblem(
-            f"'{path}' is a report of Nsight Systems, which only nsys reads",
-            f"Run `nsys export --type sqlite {shell_word(str(path))}`, and name the .sqlite file",
-        )
+        return _exported(path)
     if start.startswith(b"version https://"):
         raise InputProblem(f"'{path}' is a Git LFS pointer, not the trace", "Run `git lfs pull`")
     data = files.read_gzip(path) if start.startswith(_GZIP) else files.read_bytes(path)
@@ -110,6 +112,31 @@ def _read(path: Path) -> Trace:
     raise InputProblem(
         f"'{path}' {what}",
         "Name a .ncu-trace file, an export of Nsight Systems (.sqlite), or a trace of torch.profiler (.json)",
+    )
+
+
+def _exported(path: Path) -> Trace:
+    """A report of Nsight Systems, by the nsys that is installed."""
+    nsys = shutil.which("nsys")
+    why = "which only nsys reads"
+    if nsys and not path.name.lower().endswith(".qdstrm"):
+        with tempfile.TemporaryDirectory(prefix="ncu-toolkit-nsys-") as folder:
+            target = Path(folder, "trace.sqlite")
+            words = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true"]
+            try:
+                done = children.run(
+                    [*words, "--output", str(target), str(path.absolute())], _EXPORT_S
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                why = f"and nsys did not export it: {error}"
+            else:
+                if done.returncode == 0 and target.is_file():
+                    return nsight_systems.read(target)
+                lines = (done.stderr or done.stdout).strip().splitlines() or ["it wrote nothing"]
+                why = f"and nsys did not export it: {visible(lines[-1], 200)}"
+    raise InputProblem(
+        f"'{path}' is a report of Nsight Systems, {why}",
+        f"Run `nsys export --type sqlite {shell_word(str(path))}`, and name the .sqlite file",
     )
 
 
