@@ -10,7 +10,7 @@ from ncu_toolkit.base.core.units import counted, duration
 from ncu_toolkit.base.document.card import Card, UnitBar, whole_percent
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.base.document.views import CARDS, Answer
-from ncu_toolkit.program.analysis.ranks import Exchange, Job, RankRow
+from ncu_toolkit.program.traces.ranks import Exchange, Job, RankRow
 from ncu_toolkit.program.explain import program
 from ncu_toolkit.program.model import StepFinding
 
@@ -18,29 +18,44 @@ from ncu_toolkit.program.model import StepFinding
 _ROWS: Final = 16
 #: Part of the step (0-1) from which a rank's own finding has a card beside those between ranks.
 _WORTH: Final = 0.1
+#: Microseconds from which a time is worth a figure.
+_LEAST_US: Final = 0.1
 
 
 def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answer:
     """The answer to a job of several ranks."""
-    shown = [_card(job, each) for each in job.findings[:cards]]
     rank, usual = job.shown[-1]
-    wall = job.step_us
-    # what a usual rank's own step loses, as all ranks do; the traffic is judged over ranks
-    for finding in usual.costly:
-        if len(shown) < cards and finding.rule != "exposed-collectives" and finding.ceiling_us >= _WORTH * wall:  # fmt: skip
-            each = program.of_step_finding(usual, finding).cards[0]
-            shown.append(replace(each, where=each.where[:2], summary=f"On rank {rank}, as on the others: {each.summary}"))
-    if not shown:
+    # what a usual rank's own step loses, as all do; traffic is judged over the ranks
+    own = [each for each in usual.costly if each.rule != "exposed-collectives" and each.ceiling_us >= _WORTH * job.step_us]  # fmt: skip
+    shown = [_card(job, each) for each in job.findings[:cards]]
+    if not shown and own:
+        first, *own = own
+        card = program.of_step_finding(usual, first).cards[0]
+        shown = [
+            replace(
+                card,
+                where=card.where[:2],
+                summary=f"On rank {rank}, as on the others: {card.summary}",
+            )
+        ]
+    elif not shown:
         shown = [Card(
             state="roof", bottleneck="ranks", title="Nothing to gain between the ranks", gain="nothing to gain", confidence="high",
             summary="No rank is late, and other work hides the collectives, or they take little of the step.",
         )]  # fmt: skip
+    then = tuple(
+        (f"on rank {rank}, as on the others: {each.title[:1].lower()}{each.title[1:]}", program.saving(each, usual), *each.where[:1])
+        for each in own[: max(0, cards - len(shown))]
+    )  # fmt: skip
     mean = [sum(getattr(row, name) for row in job.rows) / len(job.rows) for name in _PARTS]
     whole = sum(mean) or 1.0
     bars = tuple(
-        UnitBar(label, 100 * us / whole) for label, us in zip(_PARTS.values(), mean, strict=True)
+        UnitBar(label, label, None, busy=us / whole)
+        for label, us in zip(_PARTS.values(), mean, strict=True)
     )
-    shown[0] = replace(shown[0], bars=bars, of="where the mean rank's step goes", next=next_command)
+    shown[0] = replace(
+        shown[0], bars=bars, of="where the mean rank's step goes", then=then, next=next_command
+    )
     clocks = f"The clocks are aligned on the ends of {counted(job.joined, 'collective')}; nine of ten agree within {duration(job.error_us)}."
     return Answer(
         headline(job), cards=tuple(shown), points=(clocks,), tables=(_ranks(job), _exchanges(job.exchanges)),
@@ -64,7 +79,7 @@ def headline(job: Job) -> str:
 
 def _card(job: Job, finding: StepFinding) -> Card:
     of_late = job.late is not None and finding.rule == "late-rank"
-    lines = program.lines_of_finding(job.shown[0][1], finding) if of_late else ()
+    lines = program.where(job.shown[0][1], finding, 2) if of_late else ()
     return Card(
         state="slow", bottleneck=finding.rule, title=visible(finding.title),
         gain=f"saves up to {units.significant(finding.ceiling_us / 1e3, 2)} of {duration(job.step_us)}"
@@ -73,22 +88,30 @@ def _card(job: Job, finding: StepFinding) -> Card:
     )  # fmt: skip
 
 
+def _time(us: float) -> str:
+    return duration(us) if us >= _LEAST_US else "–"
+
+
 def _ranks(job: Job) -> Table:
     rows = sorted(job.rows, key=lambda row: -row.caused_us - row.waiting_us)[:_ROWS]
     rows.sort(key=lambda row: row.rank)
 
     def time(name: str) -> Spec[RankRow]:
-        return Spec(_PARTS[name], cell=lambda row: duration(getattr(row, name)))
+        return Spec(_PARTS[name], cell=lambda row: _time(getattr(row, name)))
 
     specs: Sequence[Spec[RankRow]] = (
         Spec("rank", cell=lambda row: Cell(str(row.rank), tone="bad" if row is job.late else ""), name=True),
         Spec("step", cell=lambda row: duration(row.step_us)),
         *map(time, _PARTS),
-        Spec("waited for", cell=lambda row: duration(row.caused_us)),
+        Spec("waited for", cell=lambda row: _time(row.caused_us)),
         Spec("last", cell=lambda row: f"{row.last} of {job.in_step}"),
     )  # fmt: skip
     left = len(job.rows) - len(rows)
-    note = f"{counted(left, 'rank')} that wait least, and are waited for least, are left out." if left else ""
+    note = (
+        f"{counted(left, 'rank')} that wait least, and are waited for least, are left out."
+        if left
+        else ""
+    )
     return table("Ranks, a mean step", specs, rows, note)
 
 
@@ -99,6 +122,6 @@ def _exchanges(exchanges: Sequence[Exchange]) -> Table:
         Spec("traffic of one", cell=lambda row: duration(row.traffic_us)),
         Spec("traffic", cell=lambda row: duration(row.all_traffic_us)),
         Spec("hidden", cell=lambda row: whole_percent(max(0.0, 1 - row.exposed_us / row.all_traffic_us)) if row.all_traffic_us else ""),
-        Spec("waiting", cell=lambda row: duration(row.waiting_us)),
+        Spec("waiting", cell=lambda row: _time(row.waiting_us)),
     )  # fmt: skip
     return table("Collectives, mean of the ranks", specs, exchanges)

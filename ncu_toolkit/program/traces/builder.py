@@ -323,7 +323,16 @@ class TraceBuilder:
             if process < 0:
                 process = self.calls[call][5] if call >= 0 else usual.get(device, 0)
             call = place[call] if call >= 0 else -1
-            where = devices[device], stream, process, work.size, work.path, work.pinned, work.node, work.group
+            where = (
+                devices[device],
+                stream,
+                process,
+                work.size,
+                work.path,
+                work.pinned,
+                work.node,
+                work.group,
+            )
             ops.append(Op(start - zero, end - zero, kind, shape, call, *where))
         calls = tuple(
             Call(start - zero, end - zero, "launch" if old in launching else kind, name, thread, process, line_of.get(old, -1))

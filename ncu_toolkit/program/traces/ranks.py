@@ -345,9 +345,7 @@ def job_of(lines: Sequence[Timeline], path: str) -> Job | None:
     return _account(lines, joined, error, path)
 
 
-def _account(
-    lines: Sequence[Timeline], joined: Sequence[_Joined], error: float, path: str
-) -> Job:
+def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float, path: str) -> Job:
     """Rows of the ranks and what is exchanged, on one clock."""
     steps = len(lines[0].windows)
     waits = [numpy.zeros(len(line.times)) for line in lines]
@@ -449,19 +447,24 @@ def _late(
         grown = _grown(theirs, usual)
         names = units.listed([f"{name} (+{units.duration(us)})" for name, us in grown[:2]])
         cause = f"It computes {units.duration(more)} longer{': ' + names if names else ''}."
-        advice.append("Give all ranks batches that take as long: bucket by length, split by tokens and not by samples.")
+        advice.append(
+            "Give all ranks batches that take as long: bucket by length, split by tokens and not by samples."
+        )
     else:
         cause = f"Its GPU idles {units.duration(max(idle, 0.0))} longer."
     host = next((each for each in theirs.costly if each.gaps), None)
     if host is not None and (idle >= more or job.steps == 1):
         cause += f" On it: {host.title[:1].lower()}{host.title[1:]}. {host.summary}"
-        where, advice = host.where, [*advice, *host.advice]
+        where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
+    kind = job.exchanges[0].kind  # what is waited in most
+    if kind == "all-to-all":
+        advice = [*advice[:2], *_ADVICE[kind]]
     return StepFinding(
         rule="late-rank", title=f"Rank {late.rank} is late, and the others wait for it",
         summary=f"It is last at {late.last} of {units.counted(job.in_step, 'collective')}, {units.duration(late.late_us)} after the"
                 f" median rank on average. {cause}",
         confidence="high" if job.error_us < 0.1 * late.caused_us else "medium",
-        ceiling_us=late.caused_us, advice=tuple(advice[:3]), where=where,
+        ceiling_us=late.caused_us, advice=tuple(advice), where=where,
     )  # fmt: skip
 
 
@@ -514,13 +517,19 @@ def _of_exchanges(job: Job, step: Step) -> list[StepFinding]:
         if kind == "all-reduce" and passes > 1:
             saved *= 1 - 1 / passes
             title = f"Gradients are exchanged in each of {passes} passes that accumulate"
-            advice = ("Run all but the last pass in `with model.no_sync():` (accelerate: `accelerator.accumulate`).",)
+            advice = (
+                "Run all but the last pass in `with model.no_sync():` (accelerate: `accelerator.accumulate`).",
+            )
         elif kind == "all-reduce" and each.count >= _MANY and each.traffic_us < _TINY_US:
             title = "Gradients are exchanged in buckets that are too small"
-            advice = ("Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has a latency of its own.",)
+            advice = (
+                "Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has a latency of its own.",
+            )
         elif kind == "all-reduce" and _unused(step):
             title = "DDP looks for unused parameters in each step"
-            advice = ("Leave find_unused_parameters=True out; where parameters are unused, static_graph=True or taking them out of the model does it once.",)
+            advice = (
+                "Leave find_unused_parameters=True out; where parameters are unused, static_graph=True or taking them out of the model does it once.",
+            )
             summary += " One of them is of whole numbers: the map of used parameters."
         elif kind == "broadcast":
             title = f"{what[:1].upper()}{what[1:]} in each step"
