@@ -216,7 +216,7 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
         ((each, found),) = programs.found
         name = Path(each.path).name
         page = output or Path(f"{slug(name.partition('.')[0])}.html")
-        return [write_program_page(found, page, each.known, name)]
+        return [write_program_page(found, page, each.known, name, each.job)]
     folder = output or Path("reports")
     make_folder(folder)
     names = told_apart([each.path for each, _ in programs.found])
@@ -226,6 +226,7 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
             folder / f"{slug(names[each.path] or each.path)}.html",
             each.known,
             Path(each.path).name,
+            each.job,
         )
         for each, found in programs.found
     ]

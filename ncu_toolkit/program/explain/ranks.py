@@ -10,9 +10,9 @@ from ncu_toolkit.base.core.units import counted, duration
 from ncu_toolkit.base.document.card import Card, UnitBar, whole_percent
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.base.document.views import CARDS, Answer
-from ncu_toolkit.program.traces.ranks import Exchange, Job, RankRow
 from ncu_toolkit.program.explain import program
 from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.traces.ranks import Exchange, Job, RankRow
 
 #: Rows of a job's table; of more ranks, the late ones and those that wait most are shown.
 _ROWS: Final = 16

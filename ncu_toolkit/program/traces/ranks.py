@@ -37,6 +37,8 @@ _KINDS: Final = (
 _ONE_SIDED: Final = ("broadcast", "send and receive", "collective")
 #: An all-reduce of whole numbers: of gradients there is none.
 _WHOLE_NUMBERS: Final = re.compile(r"AllReduce\w*_(?:[iu](?:8|32|64)|u?int\w*)(?:_|\b)")
+#: Ranks that come to a collective within so many nanoseconds come at once.
+_AT_ONCE_NS: Final = 20_000
 #: Collectives from which a clock's drift is fitted, and by which counts of two ranks may differ.
 _DRIFT: Final = 20
 _SHIFTS: Final = 64
@@ -350,7 +352,7 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
     steps = len(lines[0].windows)
     waits = [numpy.zeros(len(line.times)) for line in lines]
     caused = numpy.zeros(len(lines))
-    last, late = Counter[int](), Counter[int]()
+    last, late = Counter[int](), defaultdict[int, float](float)
     shared: list[tuple[str, float, float]] = []
     low, high = lines[0].windows[0, 0] - error, lines[0].windows[-1, 1] + error
     for each in joined:
@@ -367,16 +369,15 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
         shared.append((each.kind, float(wait.mean()), float((whole - wait).mean())))
         behind = times[latest, 0] - float(numpy.median(times[:, 0]))
         rank = places[latest][0]
-        if behind > 0:
+        if behind > max(2 * error, _AT_ONCE_NS):
             last[rank] += 1
             late[rank] += behind
-        if behind > error:
             caused[rank] += float(numpy.median(numpy.delete(wait, latest)))
     begins = numpy.array([line.windows[:, 0].mean() for line in lines])
     rows, exposed_waits, all_waits = [], 0.0, 0.0
     exposed: Counter[str] = Counter()
     for i, line in enumerate(lines):
-        start, end = line.times.T
+        start = line.times[:, 0]
         waited = numpy.stack((start, start + waits[i]), 1)
         busy = numpy.concatenate((line.compute, waited))
         compute = _within(line.compute, line.windows)
@@ -558,6 +559,8 @@ def _passes(step: Step) -> int:
     kernels = [op.shape for op in step.ops if op.kind == "kernel"]
     classes = {i: kernel_class(shapes[i]).id for i in set(kernels)}
     work = [i for i in kernels if classes[i] not in ("collective", "optimizer", "fill")]
+    if "optimizer" not in classes.values():
+        return 1  # layers of inference that are split over ranks are alike too
     reduces = {i for i in classes if classes[i] == "collective" and kind_of(shapes[i].kernel) == "all-reduce"}  # fmt: skip
     for many in range(16, 1, -1):
         size = len(work) // many
