@@ -33,10 +33,15 @@ def write(folder: Path, ranks: int, events: int) -> None:
                     queued = at
                 elif collective:
                     took = begin + LATE_US + (i + 1) * 24 + 400 - at
-                here = {"cat": "kernel", "ph": "X", "name": name, "pid": 0, "tid": 7, "ts": rank * 1e5 + drift * at, "dur": took}  # fmt: skip
-                here["args"] = {"correlation": step * kernels + i + 1, "device": 0, "stream": 7, "grid": [64, 1, 1], "block": [128, 1, 1]}  # fmt: skip
-                call = {"cat": "cuda_runtime", "ph": "X", "name": "cudaLaunchKernel", "pid": 1, "tid": 1}  # fmt: skip
-                call |= {"ts": rank * 1e5 + drift * (queued - 40), "dur": 4, "args": {"correlation": step * kernels + i + 1}}  # fmt: skip
+                shift, key = rank * 1e5, step * kernels + i + 1
+                here = {
+                    "cat": "kernel", "ph": "X", "name": name, "pid": 0, "tid": 7, "ts": shift + drift * at, "dur": took,
+                    "args": {"correlation": key, "device": 0, "stream": 7, "grid": [64, 1, 1], "block": [128, 1, 1]},
+                }  # fmt: skip
+                call = {
+                    "cat": "cuda_runtime", "ph": "X", "name": "cudaLaunchKernel", "pid": 1, "tid": 1,
+                    "ts": shift + drift * (queued - 40), "dur": 4, "args": {"correlation": key},
+                }  # fmt: skip
                 rows += [here, call]
                 at += took + 2
                 queued = at

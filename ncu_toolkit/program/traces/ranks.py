@@ -375,7 +375,7 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
             caused[rank] += float(numpy.median(numpy.delete(wait, latest)))
     begins = numpy.array([line.windows[:, 0].mean() for line in lines])
     rows, exposed_waits, all_waits = [], 0.0, 0.0
-    exposed: Counter[str] = Counter()
+    exposed: defaultdict[str, float] = defaultdict(float)
     for i, line in enumerate(lines):
         start = line.times[:, 0]
         waited = numpy.stack((start, start + waits[i]), 1)
