@@ -429,8 +429,6 @@ class ProgramView:
     """What went wrong while the trace was recorded or read."""
     pages: tuple[PageView, ...] = ()
     """Of launches that a report tells more of."""
-    tables: tuple[Table, ...] = ()
-    """Of a job of several ranks: these and what they exchange."""
 
 
 def shown_size(size: str) -> str:

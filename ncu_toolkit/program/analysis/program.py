@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.base.core import workers
+from ncu_toolkit.base.core.cache import without_collector
 from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
@@ -178,7 +179,8 @@ def _found(trace: Trace, path: str, known: Known) -> ProgramDiagnosis:
 def rank_timeline(path: str) -> Timeline | None:
     """What is kept of a rank's trace; None where it cannot be read, or no collective is in it."""
     try:
-        trace = read_trace(Path(path))
+        with without_collector():
+            trace = read_trace(Path(path))
         found = timeline(find_step(trace, f"'{path}'"), path)
     except (ToolkitError, OSError, MemoryError):
         return None

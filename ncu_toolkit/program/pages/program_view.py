@@ -120,10 +120,17 @@ def _of_job(view: ProgramView, job: Job) -> ProgramView:
     answer = job_answer(job)
     title, *facts = answer.headline.split(" · ")
     others = (f"{card.title}: {card.gain}. {card.summary}" for card in answer.cards[1:])
-    whose = f"The step below is that of rank {job.shown[0][0]}."
+    whose = f"Below is the step of rank {job.shown[0][0]}."
+    ranks = Fold(
+        "ranks",
+        "Ranks of the job",
+        whose,
+        tuple(("table", each) for each in answer.tables),
+        open=True,
+    )
     return replace(
-        view, title=title, facts=tuple(facts), card=answer.cards[0], tables=answer.tables,
-        remarks=(*others, *answer.points, whose, *view.remarks),
+        view, title=title, facts=tuple(facts), card=answer.cards[0], folds=(ranks, *view.folds),
+        remarks=(*others, *answer.points, *view.remarks),
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -347,13 +346,22 @@ def job_of(lines: Sequence[Timeline], path: str) -> Job | None:
     return _account(lines, joined, error, path)
 
 
-def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float, path: str) -> Job:
-    """Rows of the ranks and what is exchanged, on one clock."""
-    steps = len(lines[0].windows)
-    waits = [numpy.zeros(len(line.times)) for line in lines]
-    caused = numpy.zeros(len(lines))
-    last, late = Counter[int](), defaultdict[int, float](float)
-    shared: list[tuple[str, float, float]] = []
+@dataclass
+class _Waits:
+    """What comes of comparing when ranks come to each collective; times in nanoseconds."""
+
+    waits: list[Array]
+    """Of each rank, how long it waits in each of its collectives."""
+    shared: list[tuple[str, float, float]] = field(default_factory=list)
+    """Of each that was joined within the steps: kind, waiting and traffic, the mean of its ranks."""
+    behind: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Of a rank, by how much after the median one it came where it was the last."""
+    caused: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    """What the median of the others waited for it."""
+
+
+def _compare(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float) -> _Waits:
+    found = _Waits([numpy.zeros(len(line.times)) for line in lines])
     low, high = lines[0].windows[0, 0] - error, lines[0].windows[-1, 1] + error
     for each in joined:
         places = list(each.at.items())
@@ -361,56 +369,58 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
         latest = int(numpy.argmax(times[:, 0]))
         wait = numpy.clip(numpy.minimum(times[latest, 0], times[:, 1]) - times[:, 0], 0, None)
         for (rank, i), waited in zip(places, wait, strict=True):
-            waits[rank][i] = waited
-        inside = low <= times[latest, 1] <= high
-        if not inside:
+            found.waits[rank][i] = waited
+        if not low <= times[latest, 1] <= high:
             continue
-        whole = times[:, 1] - times[:, 0]
-        shared.append((each.kind, float(wait.mean()), float((whole - wait).mean())))
+        traffic = float((times[:, 1] - times[:, 0] - wait).mean())
+        found.shared.append((each.kind, float(wait.mean()), traffic))
         behind = times[latest, 0] - float(numpy.median(times[:, 0]))
         rank = places[latest][0]
         if behind > max(2 * error, _AT_ONCE_NS):
-            last[rank] += 1
-            late[rank] += behind
-            caused[rank] += float(numpy.median(numpy.delete(wait, latest)))
-    begins = numpy.array([line.windows[:, 0].mean() for line in lines])
-    rows, exposed_waits, all_waits = [], 0.0, 0.0
+            found.behind[rank].append(float(behind))
+        if behind > error:
+            found.caused[rank] += float(numpy.median(numpy.delete(wait, latest)))
+    return found
+
+
+def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float, path: str) -> Job:
+    """Rows of the ranks and what is exchanged, on one clock."""
+    steps, compared = len(lines[0].windows), _compare(lines, joined, error)
+    begins = numpy.array([line.windows[:, 0].mean() for line in lines]) / 1e3
+    rows, waits = list[RankRow](), 0.0
     exposed: defaultdict[str, float] = defaultdict(float)
     for i, line in enumerate(lines):
-        start = line.times[:, 0]
-        waited = numpy.stack((start, start + waits[i]), 1)
+        start, scale = line.times[:, 0], 1 / (1e3 * len(line.windows))
+        waited = numpy.stack((start, start + compared.waits[i]), 1)
         busy = numpy.concatenate((line.compute, waited))
         compute = _within(line.compute, line.windows)
         with_waits = _within(_union(busy), line.windows)
         with_all = _within(_union(numpy.concatenate((busy, line.times))), line.windows)
         wall = float((line.windows[:, 1] - line.windows[:, 0]).sum())
-        exposed_waits += with_waits - compute
-        all_waits += _within(_union(waited), line.windows)
-        of_kind = Counter(line.kinds)
-        for kind in of_kind:
+        waits += _within(_union(waited), line.windows) * scale
+        for kind in {*line.kinds}:
             chosen = numpy.array([each == kind for each in line.kinds])
             alone = _union(numpy.concatenate((busy, line.times[chosen])))
-            exposed[kind] += (_within(alone, line.windows) - with_waits) / steps / len(lines) / 1e3
-        scale = 1 / (1e3 * len(line.windows))
+            exposed[kind] += (_within(alone, line.windows) - with_waits) * scale / len(lines)
+        behind = compared.behind[i]
         rows.append(RankRow(
             line.rank, line.path, line.gpu, wall * scale, compute * scale, (with_all - with_waits) * scale,
-            (with_waits - compute) * scale, (wall - with_all) * scale, round(last[i] / steps),
-            float(late[i]) / max(1, last[i]) / 1e3, 0.0, float(begins[i] - numpy.median(begins)) / 1e3,
+            (with_waits - compute) * scale, (wall - with_all) * scale, round(len(behind) / steps),
+            sum(behind) / max(1, len(behind)) / 1e3, compared.caused[i] / steps / 1e3, float(begins[i] - numpy.median(begins)),
         ))  # fmt: skip
-    part = exposed_waits / all_waits if all_waits else 0.0
-    rows = [
-        replace(row, caused_us=float(caused[i]) * part / steps / 1e3) for i, row in enumerate(rows)
-    ]
+    # of what the others wait, other work hides some
+    part = sum(row.waiting_us for row in rows) / waits if waits else 0.0
+    rows = [replace(row, caused_us=row.caused_us * part) for row in rows]
     exchanges = []
-    for kind, _ in Counter(kind for kind, _, _ in shared).most_common():
-        wait, traffic = numpy.array([each[1:] for each in shared if each[0] == kind]).T / 1e3
+    for kind in {kind for kind, _, _ in compared.shared}:
+        wait, traffic = numpy.array([each[1:] for each in compared.shared if each[0] == kind]).T / 1e3  # fmt: skip
         exchanges.append(Exchange(
             kind, len(wait) / steps, float(numpy.median(traffic)), float(wait.sum()) / steps,
             float(traffic.sum()) / steps, exposed[kind],
         ))  # fmt: skip
-    exchanges.sort(key=lambda each: -each.exposed_us - each.waiting_us)
+    exchanges.sort(key=lambda each: (-each.exposed_us - each.waiting_us, each.kind))
     return Job(
-        path, tuple(rows), tuple(exchanges), len(joined), round(len(shared) / steps), error / 1e3, steps,
+        path, tuple(rows), tuple(exchanges), len(joined), round(len(compared.shared) / steps), error / 1e3, steps,
         next((line.program for line in lines if line.program), ""),
     )  # fmt: skip
 
@@ -584,9 +594,3 @@ def _each_has(
         elif classes[each] not in ("collective", "optimizer", "fill"):
             worked += 1
     return len(seen) == many
-
-
-def named_rank(path: Path) -> int:
-    """The number in a file's name, by which ranks are sorted whose traces do not say: -1 without."""
-    number = re.search(r"(\d+)(?!.*\d)", path.name.partition(".")[0])
-    return int(number[1]) if number else -1
