@@ -316,14 +316,14 @@ class TraceBuilder:
         callers = [self._caller(work) for work in self._ops]
         usual = self._usual_processes(callers)
         for at in sorted(range(len(self._ops)), key=lambda at: self._ops[at][:2]):
-            start, end, kind, shape, _, device, stream, process, *rest = self._ops[at]
+            start, end, kind, shape, _, device, stream, process, *_ = work = self._ops[at]
             call = callers[at]
             if kind == "kernel" and call >= 0 and self.calls[call][2] == "other":
                 launching.add(call)  # newer than the profiler, which calls it INVALID
             if process < 0:
                 process = self.calls[call][5] if call >= 0 else usual.get(device, 0)
             call = place[call] if call >= 0 else -1
-            where = devices[device], stream, process, *rest
+            where = devices[device], stream, process, work.size, work.path, work.pinned, work.node, work.group  # fmt: skip
             ops.append(Op(start - zero, end - zero, kind, shape, call, *where))
         calls = tuple(
             Call(start - zero, end - zero, "launch" if old in launching else kind, name, thread, process, line_of.get(old, -1))
