@@ -200,6 +200,9 @@ def _job_inside(folder: Path, traces: Sequence[Path], timeout: float) -> TraceRe
     lines = {each.index: each.value for each in done}
     if not all(lines.values()):
         return None
+    # two recordings of one rank look like a job: traces that do not say their rank have numbers for it
+    if any(each.rank < 0 for each in lines.values()) and len({re.sub(r"\d+", "", path.name) for path in by_name}) > 1:  # fmt: skip
+        return None
     job = job_of([lines[at] for at in range(len(by_name))], str(folder))
     if job is None:
         return None

@@ -40,6 +40,8 @@ _WHOLE_NUMBERS: Final = re.compile(r"AllReduce\w*_(?:[iu](?:8|32|64)|u?int\w*)(?
 _AT_ONCE_NS: Final = 20_000
 #: Collectives from which a clock's drift is fitted, and by which counts of two ranks may differ.
 _DRIFT: Final = 20
+#: Clocks drift by less: crystals are good to 1e-4.
+_MOST_DRIFT: Final = 1e-3
 _SHIFTS: Final = 64
 #: Part of the step (0-1) from which waiting for one rank, or traffic, is worth a card.
 _WORTH: Final = 0.03
@@ -48,8 +50,8 @@ _LATER: Final = 2.0
 #: All-reduces of a pass, each with less traffic than so many microseconds, of buckets too small: what
 #: one takes that moves nothing is 10 to 40 µs.
 _MANY, _TINY_US = 30, 60.0
-#: Passes of a step are alike in this part of their kernels.
-_ALIKE: Final = 0.9
+#: Passes of a step are alike in this part of their kernels, and have so many at least.
+_ALIKE, _LEAST_WORK = 0.9, 6
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,8 @@ def _aligned(
                 middle = theirs.mean()
                 drift, by = map(float, numpy.polyfit(theirs - middle, differ, 1))
                 by -= drift * middle
+            if abs(drift) > _MOST_DRIFT:
+                return None
             error = max(error, float(numpy.quantile(abs(differ - by - drift * theirs), 0.9)))
 
             def moved(times: Array, by: float = by, drift: float = drift) -> Array:
@@ -563,34 +567,32 @@ def _unused(step: Step) -> bool:
 
 
 def _passes(step: Step) -> int:
-    """Passes of forward and backward work in the step, each with an all-reduce: those of gradients
-    that accumulate and are exchanged each time; 1 where there is one."""
-    shapes = step.trace.shapes
+    """Passes of forward and backward work that an optimizer's step follows, each with an all-reduce:
+    those of gradients that accumulate and are exchanged each time; 1 where there is one."""
+    classes = [kernel_class(shape).id for shape in step.trace.shapes]
+    exchanged = {i for i, shape in enumerate(step.trace.shapes) if classes[i] == "collective" and kind_of(shape.kernel) == "all-reduce"}  # fmt: skip
     kernels = [op.shape for op in step.ops if op.kind == "kernel"]
-    classes = {i: kernel_class(shapes[i]).id for i in set(kernels)}
-    work = [i for i in kernels if classes[i] not in ("collective", "optimizer", "fill")]
-    if "optimizer" not in classes.values():
+    if "optimizer" not in classes or not exchanged:
         return 1  # layers of inference that are split over ranks are alike too
-    reduces = {i for i in classes if classes[i] == "collective" and kind_of(shapes[i].kernel) == "all-reduce"}  # fmt: skip
+    updates = both = 0  # where the step that was found is a pass
+    for window in step.windows:
+        of_window = {op.shape for op in step.trace.ops[window.first : window.last] if op.kind == "kernel"}  # fmt: skip
+        updates += any(classes[i] == "optimizer" for i in of_window)
+        both += not exchanged.isdisjoint(of_window)
+    if 0 < updates <= len(step.windows) / 2 and both >= _ALIKE * len(step.windows):
+        return round(len(step.windows) / updates)
+    work = [i for i in kernels if classes[i] not in ("collective", "optimizer", "fill")]
     for many in range(16, 1, -1):
         size = len(work) // many
-        if size < 8:
-            continue
         pieces = [Counter(work[i * size : (i + 1) * size]) for i in range(many)]
-        alike = all(sum((pieces[0] & each).values()) >= _ALIKE * size for each in pieces[1:])
-        if alike and len(reduces) and _each_has(kernels, classes, reduces, size, many):
+        if size < _LEAST_WORK or any((pieces[0] & x).total() < _ALIKE * size for x in pieces):
+            continue
+        seen, worked = set[int](), 0  # pieces with an all-reduce
+        for each in kernels:
+            if each in exchanged:
+                seen.add(min(many - 1, max(0, worked - 1) // size))
+            else:
+                worked += classes[each] not in ("collective", "optimizer", "fill")
+        if len(seen) == many:
             return many
     return 1
-
-
-def _each_has(
-    kernels: Sequence[int], classes: Mapping[int, str], reduces: set[int], size: int, many: int
-) -> bool:
-    """Whether each piece of so much work has all-reduces."""
-    seen, worked = set[int](), 0
-    for each in kernels:
-        if each in reduces:
-            seen.add(min(many - 1, max(0, worked - 1) // size))
-        elif classes[each] not in ("collective", "optimizer", "fill"):
-            worked += 1
-    return len(seen) == many
