@@ -55,12 +55,15 @@ def main(folder: Path, ranks: int = 64, events: int = 100_000) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     write(folder, ranks, events)
-    begin = time.perf_counter()
+    begin, cpu = time.perf_counter(), time.process_time()
     (answer,) = answers_of(analyze_programs([folder]))
     took = time.perf_counter() - begin
+    busy = time.process_time() - cpu + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     memory = [resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]  # fmt: skip
     print(answer.headline)
-    print(f"{took:.1f} s; most memory {memory[0]} MiB, of a worker {memory[1]} MiB")
+    print(
+        f"{took:.1f} s, {busy:.1f} s of processors; most memory {memory[0]} MiB, of a worker {memory[1]} MiB"
+    )
 
 
 if __name__ == "__main__":

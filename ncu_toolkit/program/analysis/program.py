@@ -33,7 +33,7 @@ from ncu_toolkit.kernel.analysis import analyze
 from ncu_toolkit.kernel.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.program.analysis.trial import load_trial
 from ncu_toolkit.program.diagnosis import diagnose_program, for_caller, with_trial
-from ncu_toolkit.program.explain.program import Known, program_answer
+from ncu_toolkit.program.explain.program import Known, of_step_finding, program_answer
 from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.explain.trial import told
 from ncu_toolkit.program.model import ProgramDiagnosis, Trace
@@ -417,6 +417,15 @@ def answers_of(programs: Programs, top: int | None = None, *, page: bool = True)
         headline = f"{name}: {shown.headline}" if name else shown.headline
         found.append(replace(shown, headline=headline))
     return found
+
+
+def finding_answers(each: TraceResult) -> tuple[Answer, ...]:
+    """An answer to each finding of a trace that could be read: those with a card of `answer_of`."""
+    assert each.found is not None
+    if each.job is not None:
+        cards = job_answer(each.job, cards=len(each.job.findings)).cards
+        return tuple(Answer("", cards=(card,)) for card in cards)
+    return tuple(of_step_finding(each.found, finding) for finding in each.found.costly)
 
 
 def answer_of(

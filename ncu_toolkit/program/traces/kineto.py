@@ -449,8 +449,10 @@ def _key(correlation: Any) -> int | None:
 
 def _three(value: Any) -> Extents | None:
     """Of a grid or block; None where it is none, as of kernels in a CUDA graph."""
-    if type(value) is list and len(value) == 3 and all(sizes := tuple(map(whole, value))):
-        return sizes[0], sizes[1], sizes[2]
+    if type(value) is list and len(value) == 3:
+        x, y, z = value if {*map(type, value)} == {int} else map(whole, value)
+        if 0 < x < 1 << 63 and 0 < y < 1 << 63 and 0 < z < 1 << 63:
+            return x, y, z
     return None
 
 
