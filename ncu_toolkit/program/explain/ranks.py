@@ -28,16 +28,11 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
     # what a usual rank's own step loses, as all do; traffic is judged over the ranks
     own = [each for each in usual.costly if each.rule != "exposed-collectives" and each.ceiling_us >= _WORTH * job.step_us]  # fmt: skip
     shown = [_card(job, each) for each in job.findings[:cards]]
-    if not shown and own:
+    if own and own[0].ceiling_us > max([each.ceiling_us for each in job.findings], default=0.0):
         first, *own = own
         card = program.of_step_finding(usual, first).cards[0]
-        shown = [
-            replace(
-                card,
-                where=card.where[:2],
-                summary=f"On rank {rank}, as on the others: {card.summary}",
-            )
-        ]
+        summary = f"On rank {rank}, as on the others: {card.summary}"
+        shown = [replace(card, where=card.where[:2], summary=summary), *shown[: cards - 1]]
     elif not shown:
         shown = [Card(
             state="roof", bottleneck="ranks", title="Nothing to gain between the ranks", gain="nothing to gain", confidence="high",

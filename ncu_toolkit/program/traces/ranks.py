@@ -90,7 +90,7 @@ class RankRow:
     last: int
     """Collectives of a step, of those joined, at which it is the last."""
     late_us: float
-    """By how much after the median rank it comes to those, on average."""
+    """By how much after the median of the others it comes to those, on average."""
     caused_us: float
     """What the median of the others waits for it in a step, with nothing beside."""
     begins_us: float
@@ -359,7 +359,7 @@ class _Waits:
     shared: list[tuple[str, float, float]] = field(default_factory=list)
     """Of each that was joined within the steps: kind, waiting and traffic, the mean of its ranks."""
     behind: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Of a rank, by how much after the median one it came where it was the last."""
+    """Of a rank, by how much after the median of the others it came where it was the last."""
     caused: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     """What the median of the others waited for it."""
 
@@ -378,7 +378,7 @@ def _compare(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float)
             continue
         traffic = float((times[:, 1] - times[:, 0] - wait).mean())
         found.shared.append((each.kind, float(wait.mean()), traffic))
-        behind = times[latest, 0] - float(numpy.median(times[:, 0]))
+        behind = times[latest, 0] - float(numpy.median(numpy.delete(times[:, 0], latest)))
         rank = places[latest][0]
         if behind > max(2 * error, _AT_ONCE_NS):
             found.behind[rank].append(float(behind))
@@ -467,7 +467,9 @@ def _late(
         )
     else:
         cause = f"Its GPU idles {units.duration(max(idle, 0.0))} longer."
-    host = next((each for each in theirs.costly if each.gaps), None)
+    there = {each.rule: each.ceiling_us for each in usual.costly}
+    hosts = [each for each in theirs.costly if each.gaps]
+    host = max(hosts, key=lambda each: each.ceiling_us - there.get(each.rule, 0.0), default=None)
     if host is not None and (idle >= more or job.steps == 1):
         cause += f" On it: {host.title[:1].lower()}{host.title[1:]}. {host.summary}"
         where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
@@ -477,7 +479,7 @@ def _late(
     return StepFinding(
         rule="late-rank", title=f"Rank {late.rank} is late, and the others wait for it",
         summary=f"It is last at {late.last} of {units.counted(job.in_step, 'collective')}, {units.duration(late.late_us)} after the"
-                f" median rank on average. {cause}",
+                f" median of the others on average. {cause}",
         confidence="high" if job.error_us < 0.1 * late.caused_us else "medium",
         ceiling_us=late.caused_us, advice=tuple(advice), where=where,
     )  # fmt: skip
@@ -533,7 +535,7 @@ def _of_exchanges(job: Job, step: Step) -> list[StepFinding]:
             saved *= 1 - 1 / passes
             title = f"Gradients are exchanged in each of {passes} passes that accumulate"
             advice = (
-                "Run all but the last pass in `with model.no_sync():` (accelerate: `accelerator.accumulate`).",
+                "Run all but the last pass in with model.no_sync():; with accelerate, in accelerator.accumulate(model).",
             )
         elif kind == "all-reduce" and each.count >= _MANY and each.traffic_us < _TINY_US:
             title = "Gradients are exchanged in buckets that are too small"
