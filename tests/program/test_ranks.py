@@ -124,6 +124,14 @@ def test_a_folder_of_many_ranks_is_one_short_answer(tmp_path: Path) -> None:
     assert "rank 5 is late" in answer.headline
 
 
+def test_a_damaged_rank_is_named_and_the_others_answered(tmp_path: Path) -> None:
+    many_ranks.write(tmp_path, 7, 4000)
+    (tmp_path / "rank3.pt.trace.json").write_bytes(b'{"traceEvents": [')
+    programs = analyze_programs([tmp_path])
+    assert "6 ranks" in answers_of(programs)[0].headline
+    assert len(programs.unreadable) == 1
+
+
 @pytest.mark.skipif(not EIGHT.is_dir(), reason="the public traces are not here")
 def test_eight_ranks_wait_for_the_seventh() -> None:
     (result,) = analyze_programs([EIGHT]).traces

@@ -197,13 +197,11 @@ def _job_inside(folder: Path, traces: Sequence[Path], timeout: float) -> TraceRe
         f"{__name__}:rank_timeline", [(str(path),) for path in by_name], jobs=min(len(traces), workers.default_jobs()),
         timeout=timeout, label=lambda at: f"'{by_name[at]}'",
     )  # fmt: skip
-    lines = {each.index: each.value for each in done}
-    if not all(lines.values()):
-        return None
+    lines = [each.value for each in sorted(done, key=lambda each: each.index) if each.value]
     # two recordings of one rank look like a job: traces that do not say their rank have numbers for it
-    if any(each.rank < 0 for each in lines.values()) and len({re.sub(r"\d+", "", path.name) for path in by_name}) > 1:  # fmt: skip
+    if any(each.rank < 0 for each in lines) and len({re.sub(r"\d+", "", Path(each.path).name) for each in lines}) > 1:  # fmt: skip
         return None
-    job = job_of([lines[at] for at in range(len(by_name))], str(folder))
+    job = job_of(lines, str(folder))
     if job is None:
         return None
 
@@ -251,7 +249,8 @@ def analyze_programs(
         ranks = [path for path in traces if folder in path.parents]
         if len(ranks) > 1 and (job := _job_inside(folder, ranks, timeout)):
             results.append(job)
-            traces = {path: None for path in traces if path not in ranks}
+            used = {row.path for row in job.job.rows} if job.job else set()
+            traces = {path: None for path in traces if str(path) not in used}
     for path in traces:
         there = [each for each in reports.files if own.get(each.path, (path,))[0] == path]
         results.append(_read(path, replace(reports, files=tuple(there)), joined, timeout))

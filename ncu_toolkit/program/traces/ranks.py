@@ -475,7 +475,7 @@ def _late(
         where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
     kind = job.exchanges[0].kind  # what is waited in most
     if kind == "all-to-all":
-        advice = [*advice[:2], *_ADVICE[kind]]
+        advice = [*advice[:2], *ADVICE[kind]]
     return StepFinding(
         rule="late-rank", title=f"Rank {late.rank} is late, and the others wait for it",
         summary=f"It is last at {late.last} of {units.counted(job.in_step, 'collective')}, {units.duration(late.late_us)} after the"
@@ -496,7 +496,8 @@ def _grown(theirs: ProgramDiagnosis, usual: ProgramDiagnosis) -> list[tuple[str,
     return sorted((each for each in grown if each[1] > 0), key=lambda each: -each[1])
 
 
-_ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
+#: What to do about traffic that nothing hides, by kind.
+ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
     "all-reduce": (
         "Let DDP overlap it with the backward pass: bucket_cap_mb, static_graph=True, gradient_as_bucket_view=True.",
         "Exchange gradients in BF16: register_comm_hook(None, default_hooks.bf16_compress_hook).",
@@ -504,6 +505,10 @@ _ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
     "all-gather": (
         "Prefetch the next layer's parameters: forward_prefetch=True, backward_prefetch=BACKWARD_PRE; FSDP2: set_modules_to_forward_prefetch.",
         "Gather less: reshard_after_forward=False, or shard within a host alone (HYBRID_SHARD).",
+    ),
+    "reduce-scatter": (
+        "Let it overlap with the backward pass: backward_prefetch=BACKWARD_PRE, and wrap each layer for itself, so that there is work beside it.",
+        "Scatter less often: no_sync() while gradients accumulate (FSDP2: set_requires_gradient_sync(False)), at the cost of memory.",
     ),
     "all-to-all": (
         "Balance it: tables or experts such that all ranks send and compute as much (a planner of sharding, a capacity factor).",
@@ -527,9 +532,7 @@ def _of_exchanges(job: Job, step: Step) -> list[StepFinding]:
             f"{what} a step, {units.duration(each.traffic_us)} of traffic each (median);"
             f" other work hides {units.percent(part, 2)} of it."
         )
-        title, advice = f"Traffic of {kind}s that nothing hides", _ADVICE.get(kind, ())
-        if kind == "reduce-scatter":
-            advice = _ADVICE["all-gather"]
+        title, advice = f"Traffic of {kind}s that nothing hides", ADVICE.get(kind, ())
         saved = each.exposed_us
         if kind == "all-reduce" and passes > 1:
             saved *= 1 - 1 / passes
@@ -548,7 +551,7 @@ def _of_exchanges(job: Job, step: Step) -> list[StepFinding]:
                 "Leave find_unused_parameters=True out; where parameters are unused, static_graph=True or taking them out of the model does it once.",
             )
             summary += " One of them is of whole numbers: the map of used parameters."
-        elif kind == "broadcast":
+        elif kind == "broadcast" and each.count >= 1:
             title = f"{what[:1].upper()}{what[1:]} in each step"
         elif saved < _WORTH * job.step_us:
             continue
