@@ -11,7 +11,8 @@ from ncu_toolkit.kernel.analysis.analyze import Analysis
 from ncu_toolkit.program.analysis.program import analyze_programs, answers_of, judged
 from ncu_toolkit.program.model import Call, Op, Trace
 from ncu_toolkit.program.recording.program_run import name_of
-from ncu_toolkit.program.traces.ranks import job_of, kind_of, split, timeline
+from ncu_toolkit.program.traces.classes import exchange_kind
+from ncu_toolkit.program.traces.ranks import job_of, split, timeline
 from ncu_toolkit.program.traces.step import find_step
 
 EIGHT = Path(__file__).parents[3] / "shared/traces/eight-ranks"
@@ -158,7 +159,7 @@ def test_eight_ranks_wait_for_the_seventh() -> None:
     ],
 )  # fmt: skip
 def test_kinds(kernel: str, kind: str) -> None:
-    assert kind_of(kernel) == kind
+    assert exchange_kind(kernel) == kind
 
 
 @pytest.mark.parametrize(

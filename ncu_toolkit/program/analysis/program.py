@@ -37,6 +37,7 @@ from ncu_toolkit.program.explain.program import Known, of_step_finding, program_
 from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.explain.trial import told
 from ncu_toolkit.program.model import ProgramDiagnosis, Trace
+from ncu_toolkit.program.rules._ranks import diagnosed
 from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, is_trace_inside, read_trace
@@ -44,7 +45,6 @@ from ncu_toolkit.program.traces.ranks import (
     Job,
     RankRow,
     Timeline,
-    diagnosed,
     job_of,
     split,
     timeline,

@@ -27,7 +27,8 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.program.traces.ranks import ADVICE, kind_of
+from ncu_toolkit.program.rules._words import ADVICE
+from ncu_toolkit.program.traces.classes import exchange_kind
 
 TITLE: Final = "Collectives that nothing hides"
 
@@ -49,7 +50,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Other work hides the collectives.", *evidence)
     times = Counter[str]()
     for at in places:
-        times[kind_of(s.step.trace.shapes[s.ops[at].shape].kernel)] += (
+        times[exchange_kind(s.step.trace.shapes[s.ops[at].shape].kernel)] += (
             s.ops[at].end - s.ops[at].start
         )
     kind = max(times, key=times.__getitem__)

@@ -5,10 +5,9 @@ A collective ends on all its ranks at about the same time, so its ends align the
 when a rank's kernel starts until the last rank's does, it waits; from then on there is traffic. What
 other work hides counts as that work. Times are in microseconds, on clocks in nanoseconds."""
 
-import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -16,42 +15,23 @@ from typing import Any, Final
 import msgspec
 import numpy
 
-from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Op, ProgramDiagnosis, Step, StepFinding, Trace
-from ncu_toolkit.program.traces.classes import kernel_class
+from ncu_toolkit.program.traces.classes import exchange_kind, kernel_class
 
 Array = numpy.ndarray[Any, Any]
 
-#: Kinds of collectives by NCCL's names of kernels and by PyTorch's of ranges, in the order tried.
-_KINDS: Final = (
-    ("all-to-all", r"alltoall"),
-    ("all-reduce", r"allreduce"),
-    ("reduce-scatter", r"reducescatter"),
-    ("all-gather", r"allgather"),
-    ("broadcast", r"broadcast"),
-    ("all-to-all", r"sendrecv"),
-    ("send and receive", r"(send|recv)"),
-)
 #: Their ends differ between ranks: some need not wait for the others.
 _ONE_SIDED: Final = ("broadcast", "send and receive", "collective")
-#: An all-reduce of whole numbers: of gradients there is none.
-_WHOLE_NUMBERS: Final = re.compile(r"AllReduce\w*_(?:[iu](?:8|32|64)|u?int\w*)(?:_|\b)")
 #: Ranks that come to a collective within so many nanoseconds come at once.
 _AT_ONCE_NS: Final = 20_000
 #: Collectives from which a clock's drift is fitted, and by which counts of two ranks may differ.
-_DRIFT: Final = 20
+_DRIFT, _SHIFTS = 20, 64
 #: Clocks drift by less: crystals are good to 1e-4.
 _MOST_DRIFT: Final = 1e-3
-_SHIFTS: Final = 64
 #: Part of the step (0-1) from which waiting for one rank, or traffic, is worth a card.
-_WORTH: Final = 0.03
+WORTH: Final = 0.03
 #: The late rank makes the others wait so many times as long as the next one does.
 _LATER: Final = 2.0
-#: All-reduces of a pass, each with less traffic than so many microseconds, of buckets too small: what
-#: one takes that moves nothing is 10 to 40 µs.
-_MANY, _TINY_US = 30, 60.0
-#: Passes of a step are alike in this part of their kernels, and have so many at least.
-_ALIKE, _LEAST_WORK = 0.9, 6
 
 
 @dataclass(frozen=True)
@@ -140,7 +120,7 @@ class Job:
     def late(self) -> RankRow | None:
         """The rank for which the others wait."""
         first, *others = sorted(self.rows, key=lambda row: -row.caused_us)
-        enough = first.caused_us >= _WORTH * self.step_us
+        enough = first.caused_us >= WORTH * self.step_us
         next_us = others[0].caused_us if others else 0.0
         return first if enough and first.caused_us >= _LATER * next_us else None
 
@@ -149,12 +129,6 @@ class Job:
         """A rank that is not late: the one of median compute."""
         rest = [row for row in self.rows if row is not self.late]
         return sorted(rest, key=lambda row: row.compute_us)[len(rest) // 2]
-
-
-def kind_of(name: str) -> str:
-    """The kind of a collective by the name of its kernel or range."""
-    plain = re.sub(r"[^a-z]", "", name.lower().partition("(")[0])
-    return next((kind for kind, pattern in _KINDS if re.search(pattern, plain)), "collective")
 
 
 def split(trace: Trace) -> list[Trace]:
@@ -197,7 +171,7 @@ def timeline(step: Step, path: str) -> Timeline:
         if mark.kind == "range" and trace.names[mark.name].startswith("nccl")
     )
     starts = [each[0] for each in ranges]
-    named = {i: kind_of(shape.kernel) for i, shape in enumerate(trace.shapes) if waits[i]}
+    named = {i: exchange_kind(shape.kernel) for i, shape in enumerate(trace.shapes) if waits[i]}
     streams = {each: i for i, each in enumerate(dict.fromkeys(op.stream for op in ours))}
     kinds = []
     for op in ours:
@@ -206,7 +180,7 @@ def timeline(step: Step, path: str) -> Timeline:
             call = trace.calls[op.call]
             around = ranges[bisect_right(starts, call.start) - 1]
             if around[0] <= call.start <= around[1] and around[2] == call.thread:
-                kind = kind_of(around[3])
+                kind = exchange_kind(around[3])
         kinds.append(kind)
     device = trace.devices[step.device or 0].name
     return Timeline(
@@ -427,177 +401,3 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
         path, tuple(rows), tuple(exchanges), len(joined), round(len(compared.shared) / steps), error / 1e3, steps,
         next((line.program for line in lines if line.program), ""),
     )  # fmt: skip
-
-
-# ---- what costs the job
-
-
-def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
-    """With findings between ranks. `judge` tells what costs one rank's step."""
-    late = job.late
-    usual = job.usual, judge(job.usual)
-    found = list(_of_exchanges(job, usual[1].step))
-    shown = [(usual[0].rank, usual[1])]
-    if late is not None:
-        theirs = judge(late)
-        found.append(_late(job, late, theirs, usual[1]))
-        shown.insert(0, (late.rank, theirs))
-    found.sort(key=lambda each: -each.ceiling_us)
-    return replace(job, findings=tuple(found), shown=tuple(shown))
-
-
-def _late(
-    job: Job, late: RankRow, theirs: ProgramDiagnosis, usual: ProgramDiagnosis
-) -> StepFinding:
-    """The rank for which the others wait, with what it does longer than a usual one."""
-    other = job.usual
-    more = late.compute_us - other.compute_us
-    idle = late.idle_us - other.idle_us
-    where: tuple[str, ...] = ()
-    advice: list[str] = []
-    if late.begins_us > 0.5 * late.caused_us and job.steps == 1:
-        cause = f"It begins its step {units.duration(late.begins_us)} after the median rank: the cause lies before what was recorded."
-        advice.append("Record several steps of all ranks: what makes it late then lies in them.")
-    elif more > max(idle, 0.0):
-        grown = _grown(theirs, usual)
-        names = units.listed([f"{name} (+{units.duration(us)})" for name, us in grown[:2]])
-        cause = f"It computes {units.duration(more)} longer{': ' + names if names else ''}."
-        advice.append(
-            "Give all ranks batches that take as long: bucket by length, split by tokens and not by samples."
-        )
-    else:
-        cause = f"Its GPU idles {units.duration(max(idle, 0.0))} longer."
-    there = {each.rule: each.ceiling_us for each in usual.costly}
-    hosts = [each for each in theirs.costly if each.gaps]
-    host = max(hosts, key=lambda each: each.ceiling_us - there.get(each.rule, 0.0), default=None)
-    if host is not None and (idle >= more or job.steps == 1):
-        cause += f" On it: {host.title[:1].lower()}{host.title[1:]}. {host.summary}"
-        where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
-    kind = job.exchanges[0].kind  # what is waited in most
-    if kind == "all-to-all":
-        advice = [*advice[:2], *ADVICE[kind]]
-    return StepFinding(
-        rule="late-rank", title=f"Rank {late.rank} is late, and the others wait for it",
-        summary=f"It is last at {late.last} of {units.counted(job.in_step, 'collective')}, {units.duration(late.late_us)} after the"
-                f" median of the others on average. {cause}",
-        confidence="high" if job.error_us < 0.1 * late.caused_us else "medium",
-        ceiling_us=late.caused_us, advice=tuple(advice), where=where,
-    )  # fmt: skip
-
-
-def _grown(theirs: ProgramDiagnosis, usual: ProgramDiagnosis) -> list[tuple[str, float]]:
-    """Classes of work that take longer on one rank than on another, by how much."""
-    there = {part.label: part.us for part in usual.account.parts}
-    grown = [
-        (part.label[:1].lower() + part.label[1:], part.us - there.get(part.label, 0.0))
-        for part in theirs.account.parts
-        if part.key != "collective" and not part.key.startswith("idle")
-    ]
-    return sorted((each for each in grown if each[1] > 0), key=lambda each: -each[1])
-
-
-#: What to do about traffic that nothing hides, by kind.
-ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
-    "all-reduce": (
-        "Let DDP overlap it with the backward pass: bucket_cap_mb, static_graph=True, gradient_as_bucket_view=True.",
-        "Exchange gradients in BF16: register_comm_hook(None, default_hooks.bf16_compress_hook).",
-    ),
-    "all-gather": (
-        "Prefetch the next layer's parameters: forward_prefetch=True, backward_prefetch=BACKWARD_PRE; FSDP2: set_modules_to_forward_prefetch.",
-        "Gather less: reshard_after_forward=False, or shard within a host alone (HYBRID_SHARD).",
-    ),
-    "reduce-scatter": (
-        "Let it overlap with the backward pass: backward_prefetch=BACKWARD_PRE, and wrap each layer for itself, so that there is work beside it.",
-        "Scatter less often: no_sync() while gradients accumulate (FSDP2: set_requires_gradient_sync(False)), at the cost of memory.",
-    ),
-    "all-to-all": (
-        "Balance it: tables or experts such that all ranks send and compute as much (a planner of sharding, a capacity factor).",
-        "Pipeline it: split the batch in two, and exchange one half while the other computes; start the next batch's input exchange early.",
-    ),
-    "broadcast": (
-        "Broadcast what changes only: parameters once at the start (DDP does), buffers with broadcast_buffers=False where ranks need not share them.",
-    ),
-    "send and receive": ("Fill the pipeline: more micro-batches, or an interleaved schedule.",),
-}  # fmt: skip
-
-
-def _of_exchanges(job: Job, step: Step) -> list[StepFinding]:
-    """What costs traffic, by kind: what the program does wrong before what overlap would hide."""
-    passes, found = _passes(step), []
-    for each in job.exchanges:
-        kind, hidden = each.kind, each.all_traffic_us - each.exposed_us
-        what = units.counted(round(each.count), kind)
-        part = max(0.0, hidden) / each.all_traffic_us if each.all_traffic_us else 0.0
-        summary = (
-            f"{what} a step, {units.duration(each.traffic_us)} of traffic each (median);"
-            f" other work hides {units.percent(part, 2)} of it."
-        )
-        title, advice = f"Traffic of {kind}s that nothing hides", ADVICE.get(kind, ())
-        saved = each.exposed_us
-        if kind == "all-reduce" and passes > 1:
-            saved *= 1 - 1 / passes
-            title = f"Gradients are exchanged in each of {passes} passes that accumulate"
-            advice = (
-                "Run all but the last pass in with model.no_sync():; with accelerate, in accelerator.accumulate(model).",
-            )
-        elif kind == "all-reduce" and each.count >= _MANY and each.traffic_us < _TINY_US:
-            title = "Gradients are exchanged in buckets that are too small"
-            advice = (
-                "Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has a latency of its own.",
-            )
-        elif kind == "all-reduce" and _unused(step):
-            title = "DDP looks for unused parameters in each step"
-            advice = (
-                "Leave find_unused_parameters=True out; where parameters are unused, static_graph=True or taking them out of the model does it once.",
-            )
-            summary += " One of them is of whole numbers: the map of used parameters."
-        elif kind == "broadcast" and each.count >= 1:
-            title = f"{what[:1].upper()}{what[1:]} in each step"
-        elif saved < _WORTH * job.step_us:
-            continue
-        if saved >= 0.01 * job.step_us:
-            found.append(StepFinding(
-                rule=f"exposed-{kind.replace(' ', '-')}", title=title, summary=summary, confidence="medium", ceiling_us=saved, advice=advice,
-            ))  # fmt: skip
-    return found
-
-
-def _unused(step: Step) -> bool:
-    """Whether an all-reduce of whole numbers stands in the step beside others."""
-    shapes = step.trace.shapes
-    names = [shapes[op.shape].kernel for op in step.ops if op.kind == "kernel"]
-    reduces = [name for name in names if kind_of(name) == "all-reduce" and "nccl" in name.lower()]
-    whole = sum(bool(_WHOLE_NUMBERS.search(name)) for name in reduces)
-    return 0 < whole < len(reduces)
-
-
-def _passes(step: Step) -> int:
-    """Passes of forward and backward work that an optimizer's step follows, each with an all-reduce:
-    those of gradients that accumulate and are exchanged each time; 1 where there is one."""
-    classes = [kernel_class(shape).id for shape in step.trace.shapes]
-    exchanged = {i for i, shape in enumerate(step.trace.shapes) if classes[i] == "collective" and kind_of(shape.kernel) == "all-reduce"}  # fmt: skip
-    kernels = [op.shape for op in step.ops if op.kind == "kernel"]
-    if "optimizer" not in classes or not exchanged:
-        return 1  # layers of inference that are split over ranks are alike too
-    updates = both = 0  # where the step that was found is a pass
-    for window in step.windows:
-        of_window = {op.shape for op in step.trace.ops[window.first : window.last] if op.kind == "kernel"}  # fmt: skip
-        updates += any(classes[i] == "optimizer" for i in of_window)
-        both += not exchanged.isdisjoint(of_window)
-    if 0 < updates <= len(step.windows) / 2 and both >= _ALIKE * len(step.windows):
-        return round(len(step.windows) / updates)
-    work = [i for i in kernels if classes[i] not in ("collective", "optimizer", "fill")]
-    for many in range(16, 1, -1):
-        size = len(work) // many
-        pieces = [Counter(work[i * size : (i + 1) * size]) for i in range(many)]
-        if size < _LEAST_WORK or any((pieces[0] & x).total() < _ALIKE * size for x in pieces):
-            continue
-        seen, worked = set[int](), 0  # pieces with an all-reduce
-        for each in kernels:
-            if each in exchanged:
-                seen.add(min(many - 1, max(0, worked - 1) // size))
-            else:
-                worked += classes[each] not in ("collective", "optimizer", "fill")
-        if len(seen) == many:
-            return many
-    return 1
