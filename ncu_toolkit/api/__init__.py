@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ncu_toolkit.program.analysis.changes import StepChange
     from ncu_toolkit.program.analysis.program import TraceResult
     from ncu_toolkit.program.model import Account, ProgramDiagnosis, Step, StepFinding, Trace
+    from ncu_toolkit.program.traces.ranks import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
 Table = Literal["launches", "metrics", "instructions"]
@@ -265,6 +266,12 @@ class ProgramTrace(_Shown):
         return self._result.found
 
     @property
+    def job(self) -> Job | None:
+        """Of several ranks: a row a rank, what they exchange, and what that costs; else None. The
+        step is then that of the late rank, else of a usual one."""
+        return self._result.job
+
+    @property
     def trace(self) -> Trace:
         """What the GPUs and the host did, in nanoseconds."""
         return self.step.trace
@@ -302,7 +309,7 @@ class ProgramTrace(_Shown):
         from ncu_toolkit.program.pages.program_view import write_program_page
 
         name = Path(self.path).name
-        return write_program_page(self.diagnosis, Path(path), self._result.known, name)
+        return write_program_page(self.diagnosis, Path(path), self._result.known, name, self.job)
 
     def figure(self, which: Literal["icicle"] = "icicle") -> Figure:
         """Where the step's time goes, by range, operator and kernel, as a
@@ -342,7 +349,7 @@ def load(
 ) -> Report | ProgramTrace:
     """Read a `.ncu-rep`, also packed (`.ncu-repz`, `.ncu-rep.xz`); or a program's trace, as a
     `ProgramTrace`: what Nsight Systems exports (`.sqlite`), what PyTorch's profiler exports
-    (`.json`), or our own (`.ncu-trace`).
+    (`.json`), or our own (`.ncu-trace`); or a folder with a trace of each rank of a job.
 
     Args:
         instructions: also read per-instruction counters and source; the verdicts are surer with
@@ -360,10 +367,10 @@ def load(
     """
     from ncu_toolkit.base.core.files import may_be_trace
 
-    if reports is not None or may_be_trace(Path(path)):
+    if reports is not None or may_be_trace(Path(path)) or Path(path).is_dir():
         from ncu_toolkit.program.analysis.program import load_program, traces_among
 
-        if reports is not None or traces_among([Path(path)]):
+        if reports is not None or Path(path).is_dir() or traces_among([Path(path)]):
             return ProgramTrace(load_program(Path(path), [Path(each) for each in reports or ()]))
     from ncu_toolkit.kernel.report import reader
 

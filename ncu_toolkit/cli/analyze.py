@@ -58,7 +58,8 @@ def command(
     from its trace.
 
     A trace is what Nsight Systems exports (.sqlite), what PyTorch's profiler exports (.json), or our
-    own (.ncu-trace). A report of the same program beside it adds what its counters say.
+    own (.ncu-trace). A report of the same program beside it adds what its counters say. A folder with
+    a trace of each rank of a job has one answer.
 
     Reads reports of any GPU since Volta and any ncu since 2020; needs no GPU. Launches are ranked
     by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is
@@ -216,7 +217,7 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
         ((each, found),) = programs.found
         name = Path(each.path).name
         page = output or Path(f"{slug(name.partition('.')[0])}.html")
-        return [write_program_page(found, page, each.known, name)]
+        return [write_program_page(found, page, each.known, name, each.job)]
     folder = output or Path("reports")
     make_folder(folder)
     names = told_apart([each.path for each, _ in programs.found])
@@ -226,6 +227,7 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
             folder / f"{slug(names[each.path] or each.path)}.html",
             each.known,
             Path(each.path).name,
+            each.job,
         )
         for each, found in programs.found
     ]

@@ -54,6 +54,8 @@ class Op(Interval, frozen=True, array_like=True, gc=False):
     """Of a copy between host and device: whether the host's memory is pinned; None if unknown."""
     node: int = 0
     """Of work in a CUDA graph: the node's id; else 0."""
+    group: str = ""
+    """Of a collective: its process group, the same on all its ranks; empty if unknown."""
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -128,6 +130,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = ()
     """What went wrong while it was recorded or read, a sentence each."""
+    rank: int = -1
+    """Its process among those of a distributed job; -1 if unknown, or of several."""
 
     @property
     def timed(self) -> bool:

@@ -78,14 +78,11 @@ def read(path: str, options: Options, timeout: float) -> FileResult | ServedProg
 
 
 def _program(read: TraceResult) -> ServedProgram:
-    from ncu_toolkit.program.analysis.program import answer_of
-    from ncu_toolkit.program.explain.program import of_step_finding
+    from ncu_toolkit.program.analysis.program import answer_of, finding_answers
 
-    found = read.found
-    assert found is not None
-    costly = found.costly
-    shown = answer_of(read, cards=max(1, len(costly)), top=max(TOP, len(costly)), flags=False)
-    return ServedProgram(shown, tuple(of_step_finding(found, each) for each in costly))
+    each = finding_answers(read)
+    shown = answer_of(read, cards=max(1, len(each)), top=max(TOP, len(each)), flags=False)
+    return ServedProgram(shown, each)
 
 
 class Reports:

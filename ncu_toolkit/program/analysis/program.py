@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ncu_toolkit.base.core import workers
+from ncu_toolkit.base.core.cache import without_collector
 from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
@@ -32,12 +33,22 @@ from ncu_toolkit.kernel.analysis import analyze
 from ncu_toolkit.kernel.analysis.analyze import analyze as analyze_reports
 from ncu_toolkit.program.analysis.trial import load_trial
 from ncu_toolkit.program.diagnosis import diagnose_program, for_caller, with_trial
-from ncu_toolkit.program.explain.program import Known, program_answer
+from ncu_toolkit.program.explain.program import Known, of_step_finding, program_answer
+from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.explain.trial import told
 from ncu_toolkit.program.model import ProgramDiagnosis, Trace
+from ncu_toolkit.program.rules._ranks import diagnosed
 from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, is_trace_inside, read_trace
+from ncu_toolkit.program.traces.ranks import (
+    Job,
+    RankRow,
+    Timeline,
+    job_of,
+    split,
+    timeline,
+)
 from ncu_toolkit.program.traces.step import find_step
 
 _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
@@ -68,6 +79,9 @@ class TraceResult:
     notes: tuple[str, ...] = ()
     """What was tried, a sentence each."""
     error: ToolkitError | None = None
+    job: Job | None = None
+    """Of several ranks: what they exchange and wait for. `found` is then of the late rank, else of a
+    usual one, and `path` that of a folder where each rank has its trace."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +162,54 @@ def judged(
         InputProblem: the trace holds no kernel.
     """
     known = join(trace, reports, joined)
+    ranks = split(trace)
+    if len(ranks) > 1:
+        job = job_of([timeline(find_step(each), path) for each in ranks], path)
+        if job is not None:
+            job = diagnosed(job, lambda row: _found(ranks[row.rank], path, known))
+            return TraceResult(path, job.shown[0][1], known, job=job)
+    return TraceResult(path, _found(trace, path, known), known)
+
+
+def _found(trace: Trace, path: str, known: Known) -> ProgramDiagnosis:
     step = find_step(trace, f"'{path}'")
-    found = with_host(diagnose_program(step, account_of(step), known))
-    return TraceResult(path, found, known)
+    return with_host(diagnose_program(step, account_of(step), known))
+
+
+def rank_timeline(path: str) -> Timeline | None:
+    """What is kept of a rank's trace; None where it cannot be read, or no collective is in it."""
+    try:
+        with without_collector():
+            trace = read_trace(Path(path))
+        found = timeline(find_step(trace, f"'{path}'"), path)
+    except (ToolkitError, OSError, MemoryError):
+        return None
+    return found if len(found.times) else None
+
+
+def _job_inside(folder: Path, traces: Sequence[Path], timeout: float) -> TraceResult | None:
+    """The job whose ranks each have a trace in a folder; None where these are no ranks of one. Ranks
+    are read one after another by workers that keep little of them."""
+    by_name = sorted(traces, key=lambda path: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", str(path))])  # fmt: skip
+    if rank_timeline(str(by_name[0])) is None:
+        return None
+    done = workers.run(
+        f"{__name__}:rank_timeline", [(str(path),) for path in by_name], jobs=min(len(traces), workers.default_jobs()),
+        timeout=timeout, label=lambda at: f"'{by_name[at]}'",
+    )  # fmt: skip
+    lines = [each.value for each in sorted(done, key=lambda each: each.index) if each.value]
+    # two recordings of one rank look like a job: traces that do not say their rank have numbers for it
+    if any(each.rank < 0 for each in lines) and len({re.sub(r"\d+", "", Path(each.path).name) for each in lines}) > 1:  # fmt: skip
+        return None
+    job = job_of(lines, str(folder))
+    if job is None:
+        return None
+
+    def judge(row: RankRow) -> ProgramDiagnosis:
+        return _found(read_trace(Path(row.path)), row.path, {})
+
+    job = diagnosed(job, judge)
+    return TraceResult(str(folder), job.shown[0][1], job=job)
 
 
 def analyze_programs(
@@ -186,6 +245,12 @@ def analyze_programs(
     }
     joined: set[str] = set()
     results = []
+    for folder in [] if others else folders:
+        ranks = [path for path in traces if folder in path.parents]
+        if len(ranks) > 1 and (job := _job_inside(folder, ranks, timeout)):
+            results.append(job)
+            used = {row.path for row in job.job.rows} if job.job else set()
+            traces = {path: None for path in traces if str(path) not in used}
     for path in traces:
         there = [each for each in reports.files if own.get(each.path, (path,))[0] == path]
         results.append(_read(path, replace(reports, files=tuple(there)), joined, timeout))
@@ -328,7 +393,7 @@ def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
     Raises:
         InputProblem: one of them cannot be read, or a report is of another program.
     """
-    if not traces_among([path]):
+    if not traces_among([path]) and len(traces_inside([path])) < 2:
         raise InputProblem(f"'{path}' is no trace that can be read", _TRACES)
     programs = analyze_programs([path, *reports], analyze.Options())
     for error in (
@@ -353,6 +418,15 @@ def answers_of(programs: Programs, top: int | None = None, *, page: bool = True)
     return found
 
 
+def finding_answers(each: TraceResult) -> tuple[Answer, ...]:
+    """An answer to each finding of a trace that could be read: those with a card of `answer_of`."""
+    assert each.found is not None
+    if each.job is not None:
+        cards = job_answer(each.job, cards=len(each.job.findings)).cards
+        return tuple(Answer("", cards=(card,)) for card in cards)
+    return tuple(of_step_finding(each.found, finding) for finding in each.found.costly)
+
+
 def answer_of(
     each: TraceResult,
     top: int | None = None,
@@ -364,6 +438,9 @@ def answer_of(
     """The answer of a trace that could be read."""
     assert each.found is not None
     command = f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else ""
+    if each.job is not None:
+        answer = job_answer(each.job, cards=cards, next_command=command)
+        return replace(answer, notes=(*answer.notes, *map(visible, each.notes)))
     answer = program_answer(
         each.found, each.known, top=top or TOP, cards=cards, next_command=command, flags=flags
     )

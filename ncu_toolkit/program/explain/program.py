@@ -306,7 +306,7 @@ def _card(
     return Card(
         state="roof" if finding.good else "slow", bottleneck=visible(finding.rule), title=title_of(found, finding),
         gain=saving(finding, found), confidence=finding.confidence, summary=visible(finding.summary),
-        where=(*_where(found, finding, lines), *_hottest(found, finding, known or {})),
+        where=(*where(found, finding, lines), *_hottest(found, finding, known or {})),
         do=() if finding.good and made <= {*CALL} else steps_of(finding),
     )  # fmt: skip
 
@@ -403,7 +403,7 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
     return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
 
-def _where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
+def where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
     """The finding's lines with the part of the step that their launches take."""
     wall, times = found.account.wall_us, line_times(found, finding)
     lines = []

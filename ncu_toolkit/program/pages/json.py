@@ -2,6 +2,7 @@
 are program-1.json and trial-1.json in the package's folder schemas/."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ncu_toolkit.base.core.safe import csv_rows, visible
@@ -25,6 +26,7 @@ from ncu_toolkit.program.analysis.changes import StepChange
 from ncu_toolkit.program.analysis.program import Programs
 from ncu_toolkit.program.explain.program import Judged, step_kernels
 from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial
+from ncu_toolkit.program.traces.ranks import Job
 
 
 def report_document(analysis: Analysis, omitted_launches: int = 0) -> str:
@@ -48,11 +50,24 @@ def program_document(programs: Programs, top: int | None = None) -> str:
             {
                 "file": visible(each.path),
                 **program_of(found, each.known, top),
+                **({"job": job_of(each.job)} if each.job else {}),
                 "notes": as_plain((*found.notes, *found.step.trace.notes, *each.notes)),
             }
             for each, found in programs.found
         ],
     )
+
+
+def job_of(job: Job) -> dict[str, Any]:
+    """The ranks of a job, what they exchange, and what that costs; the program is that of rank `rank`."""
+    return {
+        **fields_of(job, "program? step_us steps joined in_step error_us"),
+        "rank": job.shown[0][0],
+        "late_rank": job.late.rank if job.late else None,
+        "ranks": [asdict(row) for row in job.rows],
+        "collectives": [asdict(each) for each in job.exchanges],
+        "findings": [{**as_plain(each), "launches": 0, "gaps": 0} for each in job.findings],
+    }
 
 
 def trial_document(trial: ProgramTrial) -> str:

@@ -44,6 +44,7 @@ from ncu_toolkit.kernel.pages.page_view import (
 from ncu_toolkit.kernel.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.diagnosis import part_saved
 from ncu_toolkit.program.explain import program
+from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.model import (
     AccountPart,
     MarkKind,
@@ -54,6 +55,7 @@ from ncu_toolkit.program.model import (
 )
 from ncu_toolkit.program.traces.choice import LaunchGroup, groups
 from ncu_toolkit.program.traces.classes import kernel_class
+from ncu_toolkit.program.traces.ranks import Job
 from ncu_toolkit.program.traces.step import range_name
 
 #: Tiles narrower than this part of the step are shown as one: a pixel of a wide screen.
@@ -88,7 +90,11 @@ _NOUNS: Final = {
 
 
 def write_program_page(
-    found: ProgramDiagnosis, output: Path, known: program.Known | None = None, name: str = ""
+    found: ProgramDiagnosis,
+    output: Path,
+    known: program.Known | None = None,
+    name: str = "",
+    job: Job | None = None,
 ) -> Path:
     """Write the page of a program's step as one file that needs nothing else; returns `output`.
 
@@ -96,15 +102,36 @@ def write_program_page(
         known: the verdicts that reports give of its kernels, by place in `Trace.shapes`: the page
             holds a page of each.
         name: the trace's file, by which the page is called where the program is not known.
+        job: the job of which the step is one rank's.
 
     Raises:
         EnvironmentProblem: the disk cannot be written.
     """
     make_folder(output.parent)
     with without_collector():
-        page = program_page(program_view(found, known, name), definitions())
+        view = program_view(found, known, name)
+        page = program_page(view if job is None else _of_job(view, job), definitions())
     write_atomic(output, page.encode("utf-8", "backslashreplace"))
     return output
+
+
+def _of_job(view: ProgramView, job: Job) -> ProgramView:
+    """The page of one rank's step as that of its job: the job's answer first, then that rank."""
+    answer = job_answer(job)
+    title, *facts = answer.headline.split(" · ")
+    others = (f"{card.title}: {card.gain}. {card.summary}" for card in answer.cards[1:])
+    whose = f"Below is the step of rank {job.shown[0][0]}."
+    ranks = Fold(
+        "ranks",
+        "Ranks of the job",
+        whose,
+        tuple(("table", each) for each in answer.tables),
+        open=True,
+    )
+    return replace(
+        view, title=title, facts=tuple(facts), card=answer.cards[0], folds=(ranks, *view.folds),
+        remarks=(*others, *answer.points, *view.remarks),
+    )  # fmt: skip
 
 
 def program_view(

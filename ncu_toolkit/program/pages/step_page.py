@@ -48,7 +48,7 @@ def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] =
     result = replace(result, notes=(*result.notes, *sentences))
     assert result.found is not None
     page = done.folder / STEP_PAGE
-    write = partial(write_program_page, result.found, page, result.known)
+    write = partial(write_program_page, result.found, page, result.known, job=result.job)
     if done.session is None:
         write()
         return StepPage(result, None, page, (done.trace,))

@@ -49,6 +49,11 @@ _LONGEST_SCRIPT: Final = 4 << 20
 _SHORTEST_ARGUMENT: Final = 4
 #: Options of Python that are followed by a value.
 _PYTHON_OPTIONS: Final = ("-W", "-X", "--check-hash-based-pycs")
+#: What starts the ranks of a job.
+_LAUNCHERS: Final = frozenset((
+    "torchrun", "torch.distributed.run", "torch.distributed.launch", "mpirun", "mpiexec", "srun", "accelerate",
+    "deepspeed",
+))  # fmt: skip
 
 
 def marks_ranges(command: Sequence[str]) -> bool:
@@ -233,8 +238,14 @@ def _notes(request: collect.Request, outcome: collect.NcuOutcome, detected: bool
 
 def name_of(command: Sequence[str]) -> str:
     """Name of a run: the script's or the module's name, else the program's; never another
-    argument."""
+    argument. What starts the ranks of a job is none."""
     name = Path(command[0]).name
+    if name in _LAUNCHERS or any(word in _LAUNCHERS for word in command[1:3]):
+        for at, word in enumerate(command[1:], 1):
+            if word.endswith(".py"):
+                return Path(word).name
+            if not word.startswith("-") and not word.isdigit() and shutil.which(word):
+                return name_of(command[at:])
     if not name.startswith("python"):
         return name
     words = iter(command[1:])

@@ -35,6 +35,30 @@ HOST_WORK: Final = "host-work"
 #: Of the time that the host is away, in functions of a library.
 OF_IT: Final = Threshold(0.1, "what takes less of it is not worth a line of advice")
 
+#: What to do about traffic that nothing hides, by kind.
+ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
+    "all-reduce": (
+        "Let DDP overlap it with the backward pass: bucket_cap_mb, static_graph=True, gradient_as_bucket_view=True.",
+        "Exchange gradients in BF16: register_comm_hook(None, default_hooks.bf16_compress_hook).",
+    ),
+    "all-gather": (
+        "Prefetch the next layer's parameters: forward_prefetch=True, backward_prefetch=BACKWARD_PRE; FSDP2: set_modules_to_forward_prefetch.",
+        "Gather less: reshard_after_forward=False, or shard within a host alone (HYBRID_SHARD).",
+    ),
+    "reduce-scatter": (
+        "Let it overlap with the backward pass: backward_prefetch=BACKWARD_PRE, and wrap each layer for itself, so that there is work beside it.",
+        "Scatter less often: no_sync() while gradients accumulate (FSDP2: set_requires_gradient_sync(False)), at the cost of memory.",
+    ),
+    "all-to-all": (
+        "Balance it: tables or experts such that all ranks send and compute as much (a planner of sharding, a capacity factor).",
+        "Pipeline it: split the batch in two, and exchange one half while the other computes; start the next batch's input exchange early.",
+    ),
+    "broadcast": (
+        "Broadcast what changes only: parameters once at the start (DDP does), buffers with broadcast_buffers=False where ranks need not share them.",
+    ),
+    "send and receive": ("Fill the pipeline: more micro-batches, or an interleaved schedule.",),
+}  # fmt: skip
+
 
 class Words(msgspec.Struct, frozen=True):
     """A line of advice; data/libraries.toml says what the fields mean."""

@@ -22,10 +22,13 @@ Source
 PyTorch documentation, "Distributed Data Parallel": buckets and overlap; NCCL documentation.
 """
 
+from collections import Counter
 from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.program.rules._words import ADVICE
+from ncu_toolkit.program.traces.classes import exchange_kind
 
 TITLE: Final = "Collectives that nothing hides"
 
@@ -45,6 +48,13 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(saved):
         return s.ruled_out("Other work hides the collectives.", *evidence)
+    times = Counter[str]()
+    for at in places:
+        times[exchange_kind(s.step.trace.shapes[s.ops[at].shape].kernel)] += (
+            s.ops[at].end - s.ops[at].start
+        )
+    kind = max(times, key=times.__getitem__)
+    change = ADVICE.get(kind, ()) if kind != "all-reduce" else ()
     return s.finding(
         f"{units.counted(len(places), 'collective')}: {s.of_step(us)} with nothing beside them.",
         "medium",
@@ -56,7 +66,12 @@ def find(s: StepFacts) -> StepOutcome:
         advice=s.advice(
             "Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile.",
             torch=(
-                "Let DDP overlap: gradient buckets (bucket_cap_mb), static_graph=True, no_sync() while gradients accumulate.",
+                *(
+                    change
+                    or (
+                        "Let DDP overlap: gradient buckets (bucket_cap_mb), static_graph=True, no_sync() while gradients accumulate.",
+                    )
+                ),
                 "Compare the ranks: where one is slower, the others wait in the collective.",
             ),
         ),

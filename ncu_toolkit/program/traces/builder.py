@@ -190,6 +190,7 @@ class GpuWork(NamedTuple):
     path: str = ""
     pinned: bool | None = None
     node: int = 0
+    group: str = ""
 
 
 class TraceBuilder:
@@ -322,7 +323,7 @@ class TraceBuilder:
             if process < 0:
                 process = self.calls[call][5] if call >= 0 else usual.get(device, 0)
             call = place[call] if call >= 0 else -1
-            where = devices[device], stream, process, work.size, work.path, work.pinned, work.node
+            where = devices[device], stream, process, work.size, work.path, work.pinned, work.node, work.group  # fmt: skip
             ops.append(Op(start - zero, end - zero, kind, shape, call, *where))
         calls = tuple(
             Call(start - zero, end - zero, "launch" if old in launching else kind, name, thread, process, line_of.get(old, -1))

@@ -95,6 +95,24 @@ _ORDER: Final = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES.
 _POINTS: Final = tuple((name, re.compile(pattern)) for name, pattern in _POINTWISE.items())
 
 
+#: Kinds of collectives by NCCL's names of kernels and by PyTorch's of ranges, in the order tried.
+_EXCHANGES: Final = (
+    ("all-to-all", r"alltoall"),
+    ("all-reduce", r"allreduce"),
+    ("reduce-scatter", r"reducescatter"),
+    ("all-gather", r"allgather"),
+    ("broadcast", r"broadcast"),
+    ("all-to-all", r"sendrecv"),
+    ("send and receive", r"(send|recv)"),
+)
+
+
+def exchange_kind(name: str) -> str:
+    """The kind of a collective by the name of its kernel or range."""
+    plain = re.sub(r"[^a-z]", "", name.lower().partition("(")[0])
+    return next((kind for kind, pattern in _EXCHANGES if re.search(pattern, plain)), "collective")
+
+
 def kernel_class(launch: Launch) -> KernelClass:
     """The class of a kernel; "other" where its name does not say."""
     return CLASSES[_class_of(launch.kernel)]

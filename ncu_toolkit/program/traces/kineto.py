@@ -74,6 +74,7 @@ class _KinetoFile(msgspec.Struct):
 
     traceEvents: list[msgspec.Raw] | None = None
     deviceProperties: Any = None
+    distributedInfo: Any = None
 
 
 class _Arguments(msgspec.Struct, gc=False):
@@ -92,6 +93,8 @@ class _Arguments(msgspec.Struct, gc=False):
     sequence: Any = msgspec.field(name="Sequence number", default=None)
     forward: Any = msgspec.field(name="Fwd thread id", default=None)
     stack: Any = msgspec.field(name="Call stack", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default=None)
+    ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -175,7 +178,9 @@ def read(path: Path, data: bytes) -> Trace:
     if reader.damaged:
         some = f"{reader.damaged} event{'' if reader.damaged == 1 else 's'}"
         builder.notes.append(f"{some} could not be read.")
-    return builder.trace("PyTorch profiler")
+    trace, job = builder.trace("PyTorch profiler"), document.distributedInfo
+    rank = figure(job.get("rank")) if type(job) is dict else None
+    return trace if rank is None else msgspec.structs.replace(trace, rank=rank)
 
 
 def _parsed(path: Path, data: bytes) -> tuple[_KinetoFile, InputProblem | None]:
@@ -257,9 +262,10 @@ class _Events:
     def _kernel(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         sizes = _three(args.grid), _three(args.block), figure(args.registers), figure(args.shared)
         shape = self._to.shape(LaunchShape(event.name, *sizes))
-        self._to.op(
-            GpuWork(start, end, "kernel", shape, **self._where(event, args), node=whole(args.node))
-        )
+        group = f"{args.group} {args.ranks}"[:_LONGEST] if args.group is not None else ""
+        self._to.op(GpuWork(
+            start, end, "kernel", shape, **self._where(event, args), node=whole(args.node), group=group
+        ))  # fmt: skip
 
     def _copy(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         found = _COPY.match(event.name)
@@ -443,8 +449,10 @@ def _key(correlation: Any) -> int | None:
 
 def _three(value: Any) -> Extents | None:
     """Of a grid or block; None where it is none, as of kernels in a CUDA graph."""
-    if type(value) is list and len(value) == 3 and all(sizes := tuple(map(whole, value))):
-        return sizes[0], sizes[1], sizes[2]
+    if type(value) is list and len(value) == 3:
+        x, y, z = value if {*map(type, value)} == {int} else map(whole, value)
+        if 0 < x < 1 << 63 and 0 < y < 1 << 63 and 0 < z < 1 << 63:
+            return x, y, z
     return None
 
 

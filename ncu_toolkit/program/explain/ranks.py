@@ -1,0 +1,122 @@
+"""All ranks of a job as one answer: what the others wait for, what is exchanged, and a row a rank."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.units import counted, duration
+from ncu_toolkit.base.document.card import Card, UnitBar, whole_percent
+from ncu_toolkit.base.document.tables import Cell, Spec, Table, table
+from ncu_toolkit.base.document.views import CARDS, Answer
+from ncu_toolkit.program.explain import program
+from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.traces.ranks import Exchange, Job, RankRow
+
+#: Rows of a job's table; of more ranks, the late ones and those that wait most are shown.
+_ROWS: Final = 16
+#: Part of the step (0-1) from which a rank's own finding has a card beside those between ranks.
+_WORTH: Final = 0.1
+#: Microseconds from which a time is worth a figure.
+_LEAST_US: Final = 0.1
+
+
+def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answer:
+    """The answer to a job of several ranks."""
+    rank, usual = job.shown[-1]
+    # what a usual rank's own step loses, as all do; traffic is judged over the ranks
+    own = [each for each in usual.costly if each.rule != "exposed-collectives" and each.ceiling_us >= _WORTH * job.step_us]  # fmt: skip
+    shown = [_card(job, each) for each in job.findings[:cards]]
+    if own and own[0].ceiling_us > max([each.ceiling_us for each in job.findings], default=0.0):
+        first, *own = own
+        card = program.of_step_finding(usual, first).cards[0]
+        summary = f"On rank {rank}, as on the others: {card.summary}"
+        shown = [replace(card, where=card.where[:2], summary=summary), *shown[: cards - 1]]
+    elif not shown:
+        shown = [Card(
+            state="roof", bottleneck="ranks", title="Nothing to gain between the ranks", gain="nothing to gain", confidence="high",
+            summary="No rank is late, and other work hides the collectives, or they take little of the step.",
+        )]  # fmt: skip
+    then = tuple(
+        (f"on rank {rank}, as on the others: {each.title[:1].lower()}{each.title[1:]}", program.saving(each, usual), *each.where[:1])
+        for each in own[: max(0, cards - len(shown))]
+    )  # fmt: skip
+    mean = [sum(getattr(row, name) for row in job.rows) / len(job.rows) for name in _PARTS]
+    whole = sum(mean) or 1.0
+    bars = tuple(
+        UnitBar(label, label, None, busy=us / whole)
+        for label, us in zip(_PARTS.values(), mean, strict=True)
+    )
+    shown[0] = replace(
+        shown[0], bars=bars, of="where the mean rank's step goes", then=then, next=next_command
+    )
+    clocks = f"The clocks are aligned on the ends of {counted(job.joined, 'collective')}; nine of ten agree within {duration(job.error_us)}."
+    return Answer(
+        headline(job), cards=tuple(shown), points=(clocks,), tables=(_ranks(job), _exchanges(job.exchanges)),
+    )  # fmt: skip
+
+
+#: The parts of a rank's step.
+_PARTS: Final = {
+    "compute_us": "compute", "traffic_us": "exposed traffic", "waiting_us": "waiting for others", "idle_us": "idle",
+}  # fmt: skip
+
+
+def headline(job: Job) -> str:
+    """`train.py · 8 ranks · step of 24.1 ms (20 seen) · NVIDIA H200 · rank 7 is late`."""
+    gpus = list(dict.fromkeys(row.gpu for row in job.rows))
+    late = f"rank {job.late.rank} is late" if job.late else "no rank is late"
+    step = f"step of {duration(job.step_us)} ({job.steps} seen)"
+    ranks = counted(len(job.rows), "rank")
+    return " · ".join(visible(each) for each in (job.program, ranks, step, gpus[0], late) if each)
+
+
+def _card(job: Job, finding: StepFinding) -> Card:
+    of_late = job.late is not None and finding.rule == "late-rank"
+    lines = program.where(job.shown[0][1], finding, 2) if of_late else ()
+    return Card(
+        state="slow", bottleneck=finding.rule, title=visible(finding.title),
+        gain=f"saves up to {units.significant(finding.ceiling_us / 1e3, 2)} of {duration(job.step_us)}"
+        if job.step_us >= 1e3 else f"saves up to {duration(finding.ceiling_us)} of {duration(job.step_us)}",
+        confidence=finding.confidence, summary=visible(finding.summary), where=lines, do=program.steps_of(finding),
+    )  # fmt: skip
+
+
+def _time(us: float) -> str:
+    return duration(us) if us >= _LEAST_US else "–"
+
+
+def _ranks(job: Job) -> Table:
+    rows = sorted(job.rows, key=lambda row: -row.caused_us - row.waiting_us)[:_ROWS]
+    rows.sort(key=lambda row: row.rank)
+
+    def time(name: str) -> Spec[RankRow]:
+        return Spec(_PARTS[name], cell=lambda row: _time(getattr(row, name)))
+
+    specs: Sequence[Spec[RankRow]] = (
+        Spec("rank", cell=lambda row: Cell(str(row.rank), tone="bad" if row is job.late else ""), name=True),
+        Spec("step", cell=lambda row: duration(row.step_us)),
+        *map(time, _PARTS),
+        Spec("waited for", cell=lambda row: _time(row.caused_us)),
+        Spec("last", cell=lambda row: f"{row.last} of {job.in_step}"),
+    )  # fmt: skip
+    left = len(job.rows) - len(rows)
+    note = (
+        f"{counted(left, 'rank')} that wait least, and are waited for least, are left out."
+        if left
+        else ""
+    )
+    return table("Ranks, a mean step", specs, rows, note)
+
+
+def _exchanges(exchanges: Sequence[Exchange]) -> Table:
+    specs: Sequence[Spec[Exchange]] = (
+        Spec("collective", cell=lambda row: row.kind, numeric=False, name=True),
+        Spec("a step", cell=lambda row: units.significant(row.count, 3)),
+        Spec("traffic of one", cell=lambda row: duration(row.traffic_us)),
+        Spec("traffic", cell=lambda row: duration(row.all_traffic_us)),
+        Spec("hidden", cell=lambda row: whole_percent(max(0.0, 1 - row.exposed_us / row.all_traffic_us)) if row.all_traffic_us else ""),
+        Spec("waiting", cell=lambda row: _time(row.waiting_us)),
+    )  # fmt: skip
+    return table("Collectives, mean of the ranks", specs, exchanges)
