@@ -161,7 +161,7 @@ def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
                 "Leave out --kernel and --pair, and write gates as 'step>5%'",
             )
         return paths
-    if all(of_reports):
+    if all(of_reports) or any(map(trial.find_trials, paths)):
         return []
     one, other = texts if traced[0] else texts[::-1]
     raise InputProblem(
