@@ -540,7 +540,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
  * main thread does not come to it within a pause it is in a function of C, and the thread here takes the
  * lock, which is free as a rule, and looks. Before 3.13 the main thread learns of such a call only when
  * the lock changes hands, so there the thread takes the lock for each sample. That costs the program up to
- * 40 us and is granted after 5 ms where the program lets go of it seldom, so samples are fewer. Other
+ * 100 us and is granted after half a millisecond where the program lets go of it seldom. Other
  * threads that call CUDA are looked at with the lock, 100 times a second.
  *
  * A sample lasts from the one before it on its thread until it was taken. So samples leave no gap, and
@@ -549,7 +549,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
  * No object of the program is kept alive: codes are known by weak references. */
 
 enum { CODES = 1 << 16, PLACES = 1 << 19, DEEPEST = 200, TEXT = 1 << 20, FEWER = 1 << 17 };
-enum { MS = 1000000, WRITE = 50 * MS, OPEN = 500 * MS, OTHERS = 10 * MS, DEAREST = 200000, HANDED = 40000 };
+enum { MS = 1000000, WRITE = 50 * MS, OPEN = 500 * MS, OTHERS = 10 * MS, DEAREST = 200000, HANDED = 100000 };
 /* Bytes of one process's samples, and what a sample may cost: a 64th of the pause. */
 enum { MOST_SAMPLES = 64 << 20, SHARE = 64 };
 
@@ -862,6 +862,21 @@ static void look_at(int at, void *frame, uint64_t wanted) {
   pthread_mutex_unlock(&sampling);
 }
 
+/* Before Python 3.13 a thread that waits for the lock gets it where the program happens to let go of it, as
+ * NumPy's copies do: up to 5 ms late, and then always in the same few lines. So the program is asked for it
+ * after half a millisecond, unless it chose an interval of its own. */
+static void hand_over_soon(void) {
+  static int once;
+  if (sampler.by_itself || once++) return;
+  void *ask = py.of_sys("getswitchinterval"), *set = py.of_sys("setswitchinterval");
+  void *now = ask ? py.call(ask, NULL) : NULL, *usual = now ? py.method(now, "__eq__", "d", 0.005) : NULL;
+  void *done = usual && py.truth(usual) ? py.method(set, "__call__", "d", 0.0005) : NULL;
+  if (done) py.drop(done);
+  if (usual) py.drop(usual);
+  if (now) py.drop(now);
+  py.no_error();
+}
+
 /* Take Python's lock and look at threads `from` to `to`. No mutex is held while waiting: where Python ends
  * meanwhile, this thread does. */
 static void look(int from, int to, uint64_t wanted) {
@@ -872,6 +887,7 @@ static void look(int from, int to, uint64_t wanted) {
   uint64_t got = real_time();
   int collects = collect_not();
   register_end();
+  hand_over_soon();
   int all = __atomic_load_n(&calling, __ATOMIC_ACQUIRE);
   if (!sampler.stop && (callers_known < all || !threads[0].python)) {
     callers_known = all;
@@ -891,7 +907,7 @@ static void look(int from, int to, uint64_t wanted) {
   if (from) return;
   /* Who has moved since the last look wants the lock back: two switches, not one. */
   static uint32_t last;
-  uint64_t cost = got - wanted > MS || last != sampler.latest ? HANDED : (real_time() - got) / 2;
+  uint64_t cost = got - wanted > MS / 4 || last != sampler.latest ? HANDED : (real_time() - got) / 2;
   last = sampler.latest;
   sampler.cost += ((int64_t)(cost < DEAREST ? cost : DEAREST) - (int64_t)sampler.cost) / 8;
 }
