@@ -252,7 +252,7 @@ class Account(msgspec.Struct, frozen=True):
     wall_us: float
     parts: tuple[AccountPart, ...]
     gaps: tuple[IdleGap, ...]
-    """Of the typical step; of uneven steps, long ones of all of them."""
+    """Of the typical step; of uneven or sampled steps, long ones of all of them."""
     exclusive_us: tuple[float, ...]
     """Of each of `Step.ops`, the wall time of the mean step that it alone accounts for: where several
     run at once, each has its part. What they sum to is the time that the GPU was busy."""

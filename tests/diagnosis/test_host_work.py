@@ -68,6 +68,8 @@ def named_of(*stack: str, us: float = 1000.0) -> tuple[str, str, str]:
         ((*WORKER, *ITEM, *OPEN), "PIL.open", "data.py:20"),
         ((*WORKER, *ITEM, *JITTER), "torchvision.transforms.ColorJitter.forward", "data.py:20"),
         ((*WORKER, *ITEM, "data.py:31 flip", "data.py:32 <listcomp>"), "flip", "data.py:20"),
+        ((*WORKER, *ITEM, "data.py:31 flip", f"{LIB}numpy/_core/numeric.py:1304 roll"), "flip", "data.py:20"),
+        ((MAIN, "train.py:5 step", f"{LIB}numpy/_core/numeric.py:1304 roll"), "numpy.roll", "train.py:5"),
         ((MAIN, "/usr/lib/python3.11/json/__init__.py:120 dump", "/usr/lib/python3.11/json/encoder.py:9 encode"),
          "json.dump", "train.py:9"),
         ((MAIN, "threading.py:300 wait"), "main", ""),
@@ -210,6 +212,20 @@ def test_workers_that_start_in_each_step() -> None:
     assert found.advice == (
         "Keep the workers from epoch to epoch: DataLoader(..., persistent_workers=True).",
     )
+
+
+def test_a_fork_of_workers_logs_nothing() -> None:
+    start = (MAIN, f"{LOADER}:1100 _MultiProcessingDataLoaderIter.__init__")
+    fork = "/usr/lib/python3.11/logging/__init__.py:250 _after_at_fork_child_reinit_locks"
+    found = host_work(loading((60_000.0, (*start, fork))).trace())
+    assert not any("progress" in each for each in found.advice), found.advice
+
+
+def test_more_workers_than_cores_come_last() -> None:
+    rare = loading((1_200_000.0, (*ALONE, *COLLATE)))
+    found = host_work(rare.trace())
+    assert "collate" in found.advice[0]
+    assert "num_workers" in found.advice[1]
 
 
 def test_other_functions_of_the_host() -> None:

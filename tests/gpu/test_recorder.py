@@ -279,6 +279,21 @@ def test_the_function_that_takes_the_time_has_the_samples(sampled: Callable[...,
     assert names[:2] == ["<module>", "heavy"]
 
 
+def test_a_loop_has_its_time_between_calls_that_release_the_lock(
+    sampled: Callable[..., Trace],
+) -> None:
+    """Before Python 3.13 all samples fell to the calls."""
+    trace = sampled(
+        "import zlib\n"
+        "def release(data):\n    zlib.crc32(data)\n"
+        "data = bytes(1 << 20)\n"
+        "for _ in range(150):\n    heavy(0.004)\n    release(data)\n"
+        "cupti.fake_step(9)\n"
+    )
+    time = by_function(trace)
+    assert time["heavy"] > 0.6 * (time["heavy"] + time["release"])
+
+
 @pytest.mark.parametrize("library", ["PyDLL", "CDLL"])
 def test_a_call_of_c_has_its_time(sampled: Callable[..., Trace], library: str) -> None:
     """One that holds Python's lock, and one that lets go of it."""

@@ -239,9 +239,15 @@ def _place_of_name(frames: Sequence[PythonFrame]) -> int:
     runs what it was given (_PASSES): `ColorJitter.forward` of a list of transforms, not the helper in
     which it spends its time, and not the `main` that all time is in. What the standard library does
     counts for who calls it, unless that is the user. Without such a function it is the user's own
-    innermost. A loader that waits for its workers is named itself, a module of PyTorch's for its caller."""
+    innermost, and so is a function that the user's transform or dataset calls: `random_elastic`, not
+    the `numpy.roll` in it. A loader that waits for its workers is named itself, a module of PyTorch's for its caller."""
     kinds = [*map(_kind, frames)]
     last = max((i for i, kind in enumerate(kinds) if kind in ("own", "passes")), default=-1)
+    outer = max(last, 0)
+    while outer and kinds[outer - 1] == "own" and _INNER.search(frames[outer].function):
+        outer -= 1
+    if outer > 1 and kinds[outer - 1] == kinds[last] == "own" and "passes" in kinds[:outer]:
+        return outer
     wanted = ("library", "standard") if last >= 0 and kinds[last] == "own" else ("library",)
     inside = [i for i in range(last + 1, len(frames)) if kinds[i] in wanted]
     inside = [i for i in inside if not _WRAPS.match(frames[i].function)] or inside
@@ -249,9 +255,6 @@ def _place_of_name(frames: Sequence[PythonFrame]) -> int:
         return inside[0]
     if last < 0:
         return 0
-    outer = last
-    while outer and kinds[outer - 1] == "own" and _INNER.search(frames[outer].function):
-        outer -= 1
     if kinds[last] == "passes" and _parts(frames[last].file)[0] == "torch":
         while outer and _parts(frames[outer - 1].file)[0] == "torch":
             outer -= 1

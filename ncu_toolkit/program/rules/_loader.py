@@ -40,6 +40,7 @@ _EMPTY: Final = 0.1
 _HARDLY: Final = 0.05
 #: Functions of the loader that start and end its workers.
 _STARTS: Final = re.compile(r"(.*\.)?(__init__|_get_iterator|_shutdown_workers|_reset)$")
+MANY: Final = Threshold(32.0, "cores that a GPU of a host has for itself: 16 to 28 in common ones")
 BUSY: Final = Threshold(
     0.7, "a worker that waits for a third of its time is not what others wait for"
 )
@@ -78,7 +79,8 @@ class Loader:
         now_us, step_us = self._pace()
         if self.alone:
             pace = f"Making a batch takes {units.duration(now_us - step_us)}, the rest of the step {units.duration(step_us)}"
-            advice = (*self.alone_advice(), *dear(ran, whole_us, "of the time for a batch", _LESS))
+            cheaper = dear(ran, whole_us, "of the time for a batch", _LESS)
+            advice = self._in_order(self.alone_advice(), cheaper)
             return f"while the program makes the batches itself{named}. {pace}.", advice
         starting = sum(us for at, us in self.own.items() if self._starts(at))
         if starting >= MOST.value * self.us:
@@ -132,7 +134,12 @@ class Loader:
         now_us, step_us = self._pace()
         made = f"{units.counted(many, 'worker makes', 'workers make')} {_rate(now_us)} batches/s, the step could take {_rate(step_us)}"
         first = f"{made}: num_workers={self.needed}, if there are as many cores."
-        return f"{waits} {how}.", (first, *dear(ran, total, "of a worker", _LESS))
+        return f"{waits} {how}.", self._in_order((first,), dear(ran, total, "of a worker", _LESS))
+
+    def _in_order(self, more: tuple[str, ...], cheaper: tuple[str, ...]) -> tuple[str, ...]:
+        """Advice, with more workers first unless they would be more than a host has cores for."""
+        few = not self.needed.isdigit() or int(self.needed) <= MANY.value
+        return (*more, *cheaper) if few else (*cheaper, *more)
 
     def _waits(self, stack: int) -> bool:
         """Whether a worker waits for something to do: it takes from its queue of indices."""

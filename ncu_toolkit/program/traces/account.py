@@ -76,7 +76,7 @@ def account_of(step: Step) -> Account:
     Kernels that run at once share that time evenly, and take it from copies and sets beside them.
     Work that still runs when the step ends counts at its start, where the step before has left as
     much. Each class's time is the mean over all steps, spread over the typical step's work in
-    proportion; of uneven steps the long gaps of all are listed, each with its part of a mean step.
+    proportion; of uneven or sampled steps the long gaps of all are listed, each with its part of a mean one.
     Takes about 1 s for 100 000 operations."""
     held = _Held(step.trace)
     every = -(-sum(w.last - w.first for w in step.windows) // _MOST_OPS) or 1
@@ -127,10 +127,10 @@ def _mean_gaps(
     step: Step, accounts: Mapping[int, _OfWindow], part: float, means: Mapping[str, float]
 ) -> tuple[IdleGap, ...]:
     """The gaps of the mean step: of the typical step, each stretched to the mean of its cause; of
-    uneven steps only the short ones, and the long ones of all steps. A cause that the typical step
-    lacks has its gaps in other steps."""
-    typical, uneven = accounts[step.typical], step.uneven
-    split = {at: _by_length(one.gaps) if uneven else (one.gaps, []) for at, one in accounts.items()}
+    uneven steps, and where stacks were sampled (one step has few), only the short ones, and the long
+    ones of all steps. A cause that the typical step lacks has its gaps in other steps."""
+    typical, every = accounts[step.typical], step.uneven or bool(step.trace.samples)
+    split = {at: _by_length(one.gaps) if every else (one.gaps, []) for at, one in accounts.items()}
     few, _ = split[step.typical]
     own: defaultdict[str, float] = defaultdict(float)
     for gap in few:
