@@ -148,7 +148,10 @@ def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
     from ncu_toolkit.program.analysis.program import traces_among, traces_inside
 
     traced = [bool(traces_among([path]) or traces_inside([path])) for path in paths]
-    if not any(traced) or all(not _reports(x) and trial.find_trials(x) for x in paths):
+    if not any(traced):
+        return []
+    tried = [bool(trial.find_trials(path)) for path in paths]
+    if all(x and not _reports(y) for x, y in zip(tried, paths, strict=True)):
         return []
     of_reports = [
         path.is_file() if not is_traced else bool(_reports(path))
@@ -161,7 +164,7 @@ def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
                 "Leave out --kernel and --pair, and write gates as 'step>5%'",
             )
         return paths
-    if all(of_reports) or any(map(trial.find_trials, paths)):
+    if all(of_reports) or any(tried):
         return []
     one, other = texts if traced[0] else texts[::-1]
     raise InputProblem(

@@ -56,7 +56,7 @@ _SAMPLED: Final = 1000
 #: Part (0-1) by which two runs of a program differ anyway: clocks and allocations differ from start to
 #: start by 1 to 2 % of a step; and where there are too few steps for a test.
 RUNS_DIFFER: Final = 0.02
-_FEW_STEPS: Final = 0.05
+FEW_DIFFER: Final = 0.05
 #: What compilers put at the end of a kernel's name: a number, a hash, Triton's marks (0d1d2).
 _GENERATED: Final = re.compile(r"(?:[_.](?:\d+|(?=[a-f]*\d)[0-9a-f]{8,}|0(?:[cde]+\d*)+))+$")
 #: Names from this on are alike, as those of two versions of a kernel; and kernels of a side that are
@@ -343,12 +343,12 @@ def step_difference(figure: str, old: tuple[float, ...], new: tuple[float, ...])
     noise = _CERTAIN * math.hypot(*map(_error_of_mean, (old, new)))
     noise = max(noise, RUNS_DIFFER * before)
     if p is None:  # too few for a test: they must lie apart
-        noise = max(noise, _FEW_STEPS * before, *(max(each) - min(each) for each in (old, new)))
+        noise = max(noise, FEW_DIFFER * before, *(max(each) - min(each) for each in (old, new)))
     return Difference(figure, before, after, noise, p if abs(after - before) > noise else None)
 
 
 def _error_of_mean(values: Sequence[float]) -> float:
-    """Of steps in order; 0 for a single one, where `_FEW_STEPS` is the noise."""
+    """Of steps in order; 0 for a single one, where `FEW_DIFFER` is the noise."""
     if len(values) < 2:
         return 0.0
     half, mean = len(values) // 2, statistics.fmean

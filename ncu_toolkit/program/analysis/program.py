@@ -36,7 +36,7 @@ from ncu_toolkit.program.diagnosis import diagnose_program, for_caller, with_tri
 from ncu_toolkit.program.explain.program import Known, of_step_finding, program_answer
 from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.explain.trial import told
-from ncu_toolkit.program.model import ProgramDiagnosis, Trace
+from ncu_toolkit.program.model import ProgramDiagnosis, Step, Trace
 from ncu_toolkit.program.rules._ranks import diagnosed
 from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
@@ -164,15 +164,15 @@ def judged(
     known = join(trace, reports, joined)
     ranks = split(trace)
     if len(ranks) > 1:
-        job = job_of([timeline(find_step(each), path) for each in ranks], path)
+        steps = [find_step(each) for each in ranks]
+        job = job_of([timeline(each, path) for each in steps], path)
         if job is not None:
-            job = diagnosed(job, lambda row: _found(ranks[row.rank], path, known))
+            job = diagnosed(job, lambda row: _found(steps[row.rank], known))
             return TraceResult(path, job.shown[0][1], known, job=job)
-    return TraceResult(path, _found(trace, path, known), known)
+    return TraceResult(path, _found(find_step(trace, f"'{path}'"), known), known)
 
 
-def _found(trace: Trace, path: str, known: Known) -> ProgramDiagnosis:
-    step = find_step(trace, f"'{path}'")
+def _found(step: Step, known: Known) -> ProgramDiagnosis:
     return with_host(diagnose_program(step, account_of(step), known))
 
 
@@ -206,7 +206,7 @@ def _job_inside(folder: Path, traces: Sequence[Path], timeout: float) -> TraceRe
         return None
 
     def judge(row: RankRow) -> ProgramDiagnosis:
-        return _found(read_trace(Path(row.path)), row.path, {})
+        return _found(find_step(read_trace(Path(row.path)), f"'{row.path}'"), {})
 
     job = diagnosed(job, judge)
     return TraceResult(str(folder), job.shown[0][1], job=job)

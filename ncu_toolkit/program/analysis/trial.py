@@ -31,7 +31,8 @@ LEAST: Final = Threshold(
     gate.RUNS_DIFFER, "clocks and allocations differ from start to start by 1 to 2% of a step"
 )
 FEW: Final = Threshold(
-    0.05, "so few runs that no test can tell chance differ by 2 to 4% by themselves now and then"
+    gate.FEW_DIFFER,
+    "so few runs that no test can tell chance differ by 2 to 4% by themselves now and then",
 )
 #: Numbers of steps in two runs that differ by more than this factor are of two kinds of step.
 _STEPS: Final = 1.5
