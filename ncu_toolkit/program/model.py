@@ -2,6 +2,7 @@
 in its step. Events are in nanoseconds on one clock, sums in microseconds."""
 
 import statistics
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -261,6 +262,36 @@ class Account(msgspec.Struct, frozen=True):
     def busy(self) -> float:
         """The part (0-1) of the wall time in which the GPU worked."""
         return sum(self.exclusive_us) / self.wall_us if self.wall_us else 0.0
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a step, of which a replay says what it saves (`program/traces/replay.py`). Work is
+    named by its place in `Step.ops`."""
+
+    keeps: Mapping[int, float] = {}
+    """The part (0-1) of its time that work keeps."""
+    drops: frozenset[int] = frozenset()
+    """Work that is not there any more, and is not launched."""
+    graphed: frozenset[int] = frozenset()
+    """Work that a CUDA graph launches."""
+    moved: frozenset[int] = frozenset()
+    """Work before whose launch the host does nothing else any more."""
+    beside: frozenset[int] = frozenset()
+    """Work on streams of its own, ahead of what needs it."""
+    waits: frozenset[int] = frozenset()
+    """Calls, by their places in `Trace.calls`, that wait no more."""
+
+    @staticmethod
+    def joined(edits: "Iterable[Edit]") -> "Edit":
+        """All of them at once."""
+        keeps: dict[int, float] = {}
+        edits = [*edits]
+        for each in edits:
+            for at, part in each.keeps.items():
+                keeps[at] = min(part, keeps.get(at, 1.0))
+        rest = ("drops", "graphed", "moved", "beside", "waits")
+        joined = {name: frozenset().union(*(getattr(e, name) for e in edits)) for name in rest}
+        return Edit(keeps=keeps, **joined)
 
 
 class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
