@@ -126,7 +126,7 @@ def diagnose_program(
                 )
             found.append(outcome)
     found += filter(None, (_double.find(s),))
-    found = _claiming(found, considered, s)
+    found = _before_launching(found, s)
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
     found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
@@ -137,91 +137,41 @@ def diagnose_program(
         account=account,
         findings=tuple(shown),
         considered=tuple(considered),
-        together_us=together(shown, account, step.ops),
+        together_us=s.replay.saved_us(*(each.edit for each in shown)),
         notes=(*_dominant(s, shown), *_unexplained(s, shown)),
     )
 
 
-def _claiming(
-    found: Sequence[StepFinding], considered: list[NoFinding], s: StepFacts
-) -> list[StepFinding]:
-    """Late launches with the findings whose fix removes them; "launch-bound" keeps the rest. An
-    optimizer in 2000 launches is no step that is launch-bound."""
+def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFinding]:
+    """With what goes before "launch-bound": causes whose fixes save most of what it would, and waits
+    that keep the step from being a CUDA graph. An optimizer in 2000 launches is no step that is
+    launch-bound."""
     late = next((each for each in found if each.rule == LATE), None)
     if late is None:
         return [*found]
-    claims = sorted(
-        ((each, claim) for each in found if (claim := _claim(each, late, s))),
-        key=lambda each: -s.idle_us(each[1]),
-    )
-    taken: set[int] = set()
-    claimed: dict[str, StepFinding] = {}
-    explained = 0.0
-    for finding, claim in claims:
-        us = s.idle_us(claim - taken)
-        if s.worth(us):
-            claimed[finding.rule] = _with_late(finding, claim - taken, us, s)
-            explained += min(us, claimed[finding.rule].ceiling_us)
-            taken |= claim
-    most = explained >= MOST_LATE.value * late.ceiling_us
-    blocks = _patterns.cut(s, PIECES) and SYNC in (each.rule for each in found)
-    if not most and not blocks:
-        return [*found]
-    rest = late
-    others = [each for each in found if each is not late]
-    if most:
-        s.claimed |= taken
-        left = step_rules()[LATE].find(s)
-        if isinstance(left, NoFinding):
-            considered.append(replace(left, bottleneck=LATE))
-            return [claimed.get(each.rule, each) for each in others]
-        rest = msgspec.structs.replace(left, rule=LATE, title=left.title or late.title)
-        others = [
-            msgspec.structs.replace(claimed[each.rule], before=(LATE,))
-            if each.rule in claimed
-            else each
-            for each in others
-        ]
-    if blocks:
-        at = next(i for i, each in enumerate(others) if each.rule == SYNC)
-        both = together((others[at], rest), s.account, s.ops)
-        said = " It comes first, since no CUDA graph captures code in which the host waits. "
-        said += f"Without the late launches too, up to {s.of_step(both)} go."
-        others[at] = msgspec.structs.replace(
-            others[at], summary=others[at].summary + said, before=(LATE,)
-        )
-    return [*others, rest]
-
-
-def _claim(finding: StepFinding, late: StepFinding, s: StepFacts) -> set[int]:
-    """The late launches, by their gaps, that a finding's fix removes."""
-    if finding is late or finding.good:
-        return set()
-    if finding.rule in GUESSED and not s.worth(finding.ceiling_us, KERNELS_TOO):
-        return set()
-    gaps = {*finding.gaps}
-    if finding.rule in MERGED:
-        gaps |= {s.gap_before[at] for at in finding.ops[1:] if at in s.gap_before}
-    return gaps.intersection(late.gaps)
-
-
-def _with_late(finding: StepFinding, claim: set[int], us: float, s: StepFacts) -> StepFinding:
-    """A finding with the late launches that it claims, which last `us`."""
-    if finding.rule not in MERGED:
-        return finding
-    said = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
-    within = s.idle_us(claim.intersection(finding.gaps))
-    if within > us / 2:
-        said = (
-            f" Of their time {s.of_step(within)} are gaps in which the next was not launched yet."
-        )
-    return msgspec.structs.replace(
-        finding,
-        summary=finding.summary + said,
-        ceiling_us=min(s.wall_us, finding.ceiling_us + s.idle_us(claim - {*finding.gaps})),
-        gaps=tuple(sorted({*finding.gaps, *claim})),
-        confidence="medium" if finding.confidence == "low" else finding.confidence,
-    )
+    particular = [each for each in found if each is not late and not each.good]
+    edits = [each.edit for each in particular]
+    both = s.replay.saved_us(*edits, late.edit) - s.replay.saved_us(*edits)
+    most = late.ceiling_us - both >= MOST_LATE.value * late.ceiling_us
+    blocks = _patterns.cut(s, PIECES) is True
+    ordered_found = []
+    for each in found:
+        if each in particular:
+            joint = s.replay.saved_us(each.edit, late.edit)
+            shared = each.ceiling_us + late.ceiling_us - joint
+            confidence = each.confidence
+            before: tuple[str, ...] = ()
+            if most and s.worth(shared):
+                before = (LATE,)
+                confidence = "medium" if confidence == "low" else confidence
+            if blocks and each.rule == SYNC:
+                before = (LATE,)
+                said = " It comes first, since no CUDA graph captures code in which the host waits. "
+                said += f"Without the late launches too, up to {s.of_step(joint)} go."
+                each = msgspec.structs.replace(each, summary=each.summary + said)
+            each = msgspec.structs.replace(each, before=before, confidence=confidence)
+        ordered_found.append(each)
+    return ordered_found
 
 
 def _joined(
@@ -383,65 +333,37 @@ def _rewrite(finding: StepFinding) -> bool:
     return not finding.switch and finding.measured_us is None and not finding.good
 
 
-def together(findings: Iterable[StepFinding], account: Account, ops: Sequence[Op]) -> float:
-    """The most that all findings save together, in microseconds. Each takes the same part of all
-    its launches and gaps; of each launch and gap the largest part counts. What runs beside other work
-    is not less of it: the longest of what then runs at a time stays."""
-    best: dict[tuple[str, int], float] = defaultdict(float)
-    costly = [finding for finding in findings if not finding.good]
-    for finding in costly:
-        part = part_saved(finding, account) * (finding.rule not in BESIDE)
-        for place, us in _own(finding, account).items():
-            best[place] = max(best[place], part * us)
-    saved = sum(best.values())
-    for finding in costly:
-        if finding.rule in BESIDE:
-            own, lanes = {*finding.ops}, defaultdict[str, float](float)
-            for at, us in enumerate(account.exclusive_us):
-                lanes[ops[at].path if at in own else "beside"] += us - best["op", at]
-            saved += min(finding.ceiling_us, sum(lanes.values()) - max(lanes.values(), default=0.0))
-    return min(saved, account.wall_us)
-
-
-def part_saved(finding: StepFinding, account: Account) -> float:
-    """The part (0-1) of the time of its launches and gaps that a finding saves at most."""
-    whole = sum(_own(finding, account).values())
-    return min(1.0, finding.ceiling_us / whole) if whole else 0.0
-
-
-def _own(finding: StepFinding, account: Account) -> dict[tuple[str, int], float]:
-    """The time of a finding's launches and gaps."""
-    own = {("op", at): account.exclusive_us[at] for at in finding.ops}
-    own.update({("gap", at): account.gaps[at].us for at in finding.gaps})
-    return own
-
-
 def _uncovered(
     findings: Sequence[StepFinding], s: StepFacts
 ) -> tuple[list[StepFinding], list[NoFinding]]:
     """Findings with enough time of their own, and why the others are left out."""
     shown: list[StepFinding] = []
     left_out: list[NoFinding] = []
-    taken: dict[tuple[str, int], tuple[float, StepFinding]] = {}
+    saved = 0.0
     for finding in findings:
-        own, part = _own(finding, s.account), part_saved(finding, s.account)
-        whole = sum(own.values())
-        # a roof is none where another saves any of its time
-        covered = sum(us * (finding.good or taken[at][0]) for at, us in own.items() if at in taken)
-        by = [taken[at][1] for at in own if at in taken]
-        if beside := [each for each in shown if each.rule in BESIDE and not finding.good]:
-            both = together([*shown, finding], s.account, s.ops)
-            if both - together(shown, s.account, s.ops) < (1 - COVERED.value) * finding.ceiling_us:
-                covered, by = whole, by or beside
-        if whole and covered >= COVERED.value * whole:
-            names = units.listed([*dict.fromkeys(f'"{each.title}"' for each in by)])
-            said = f"{finding.title}: its time is that of {names}, which can save more."
-            left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
+        if finding.good:  # a roof is none where another saves any of its time
+            us = s.us(finding.ops)
+            beside = {at for each in shown for at in each.ops}
+            alone = s.us({*finding.ops} - beside) > (1 - COVERED.value) * us
+        else:
+            more = s.replay.saved_us(*(each.edit for each in shown), finding.edit)
+            alone = more - saved > (1 - COVERED.value) * finding.ceiling_us
+        if alone:
+            shown.append(finding)
+            saved = saved if finding.good else more
             continue
-        shown.append(finding)
-        for place in own:
-            taken.setdefault(place, (part, finding))
+        names = units.listed([f'"{each.title}"' for each in shown if _shares(each, finding, s)])
+        said = f"{finding.title}: its time is that of {names}, which can save more."
+        left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
     return shown, left_out
+
+
+def _shares(one: StepFinding, other: StepFinding, s: StepFacts) -> bool:
+    """Whether a finding saves what another would."""
+    if other.good:
+        return not {*other.ops}.isdisjoint(one.ops)
+    both = s.replay.saved_us(one.edit, other.edit)
+    return one.ceiling_us + other.ceiling_us - both >= other.ceiling_us / 2
 
 
 def _kernels(
@@ -505,12 +427,12 @@ def _moved(profile: Profile | None) -> str:
 def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
     """Whether a finding of the step does without a kernel's launches, and saves as large a part of
     them as making them faster. PyTorch chooses the grid of a scatter: it is not small by itself."""
-    own, part = {*kernel.ops}, part_saved(kernel, s.account)
+    own = {*kernel.ops}
     return not kernel.good and any(
-        (part_saved(each, s.account) >= part or (each.rule == INDEXED and kernel.rule in SMALL))
-        and s.us(own.intersection(each.ops)) >= COVERED.value * s.us(own)
+        s.replay.saved_us(each.edit, kernel.edit) - each.ceiling_us
+        <= (1 - COVERED.value) * kernel.ceiling_us
         for each in found
-        if each.rule in (*MERGED, "layout-copies", INDEXED)
+        if each.rule in (*MERGED, "layout-copies", INDEXED) and not own.isdisjoint(each.ops)
     )
 
 

@@ -269,7 +269,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     named by its place in `Step.ops`."""
 
     keeps: Mapping[int, float] = {}
-    """The part (0-1) of its time that work keeps."""
+    """The part of its time that work keeps, above 1 where it does that of others too."""
     drops: frozenset[int] = frozenset()
     """Work that is not there any more, and is not launched."""
     graphed: frozenset[int] = frozenset()
@@ -288,7 +288,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         edits = [*edits]
         for each in edits:
             for at, part in each.keeps.items():
-                keeps[at] = min(part, keeps.get(at, 1.0))
+                keeps[at] = min(part, keeps.get(at, part))
         rest = ("drops", "graphed", "moved", "beside", "waits")
         joined = {name: frozenset().union(*(getattr(e, name) for e in edits)) for name in rest}
         return Edit(keeps=keeps, **joined)
@@ -303,7 +303,7 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     confidence: Literal["high", "medium", "low"]
     ceiling_us: float
-    """What goes at most, by arithmetic alone."""
+    """What goes if all of its cause does: the step replayed with `edit`."""
     expected_us: tuple[float, float, float] | None = None
     """Low, likely and high of what its fix saves (`kernel/diagnosis/achieved.py`: 80 % of the cases on record
     lie between), above the ceiling where fixes removed more. None where cases are too few or unlike,
@@ -321,6 +321,8 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     """The user's lines, those with most time first."""
     switch: str = ""
     """What `ncu-toolkit try` throws for it; empty where there is none."""
+    edit: Edit | None = None
+    """The change of the step that its fix is; None of what has nothing to gain."""
     before: tuple[str, ...] = ()
     """Ids of findings that it goes before, whatever they save: their fix waits for its fix, or it
     explains most of what they are about."""

@@ -16,6 +16,8 @@ from ncu_toolkit.program.model import (
     OTHER_WORK_US,
     Account,
     Call,
+    CallKind,
+    Edit,
     GapCause,
     Lack,
     Mark,
@@ -26,10 +28,15 @@ from ncu_toolkit.program.model import (
 )
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
+from ncu_toolkit.program.traces.replay import Replay
 
 #: A cause that would save less of the step is not worth a finding.
 WORTH: Final = Threshold(
     0.03, "steps of one program differ by 1 to 3% of their time, so that less cannot be seen"
+)
+KERNELS_TOO: Final = Threshold(
+    0.2,
+    "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
 )
 #: Lines named with a finding.
 _LINES: Final = 3
@@ -148,12 +155,16 @@ class StepFacts:
         sizes = [self.ops[at].size for at in places]
         return None if None in sizes else sum(filter(None, sizes))
 
+    def longest(self, places: Iterable[int]) -> float:
+        """The time of the longest of some work."""
+        return max(self.account.exclusive_us[at] for at in places)
+
     def as_one(self, groups: Iterable[Sequence[int]]) -> tuple[list[int], float, float]:
         """The work of all groups, its time, and the time that stays if one launch does each: it takes
         at least as long as the longest of its group."""
         groups = list(groups)
         places = [at for group in groups for at in group]
-        stays = sum(max(self.account.exclusive_us[at] for at in group) for group in groups)
+        stays = sum(map(self.longest, groups))
         return places, self.us(places), stays
 
     def of_class(self, *names: str) -> list[int]:
@@ -322,13 +333,50 @@ class StepFacts:
             return framework["compiled"]
         return framework.get(self.framework, otherwise or framework.get("", ()))
 
+    # Changes
+
+    @cached_property
+    def replay(self) -> Replay:
+        return Replay(self.step, self.account)
+
+    def faster(self, ops: Sequence[int], saved_us: float) -> Edit:
+        """Work that takes so many microseconds less in all."""
+        keeps = max(0.0, 1 - saved_us / (self.us(ops) or 1.0))
+        return Edit(keeps=dict.fromkeys(ops, keeps))
+
+    def merged(self, groups: Iterable[tuple[Sequence[int], float]], most: bool = True) -> Edit:
+        """Of each group one launch that takes so many microseconds. Where the groups need not take
+        `most` of the time, and their kernels take little of the step, launching is what costs, and a
+        CUDA graph does as well: then only the kernels' time is saved."""
+        groups = [*groups]
+        places = [at for group, _ in groups for at in group]
+        if not most and not self.worth(self.us(places), KERNELS_TOO):
+            return self.faster(places, self.us(places) - sum(us for _, us in groups))
+        keeps, drops = dict[int, float](), set[int]()
+        for (first, *others), us in groups:
+            keeps[first] = us / (self.account.exclusive_us[first] or self.ops[first].us or 1.0)
+            drops.update(others)
+        return Edit(keeps=keeps, drops=frozenset(drops))
+
+    def made(self, *kinds: CallKind) -> frozenset[int]:
+        """The host's calls of these kinds, by their places in `Trace.calls`."""
+        return frozenset(at for at, call in self.replay.calls if call.kind in kinds)
+
+    def queuing(self, ops: Iterable[int]) -> frozenset[int]:
+        """The calls that queued work, by their places in `Trace.calls`."""
+        return frozenset(self.ops[at].call for at in ops)
+
+    def ending(self, gaps: Iterable[int]) -> frozenset[int]:
+        """The work that ended gaps."""
+        return frozenset(self.gaps[at].before for at in gaps if self.gaps[at].before >= 0)
+
     # Outcomes
 
     def finding(
         self,
         summary: str,
         confidence: Confidence,
-        ceiling_us: float,
+        fix: Edit | float,
         *,
         ops: Iterable[int] = (),
         gaps: Iterable[int] = (),
@@ -336,18 +384,20 @@ class StepFacts:
         arithmetic: str | Sequence[str] = (),
         advice: Sequence[str] = (),
     ) -> StepFinding:
-        """A finding of the rule that asks (`program/diagnosis.py` adds its name). Its ceiling is never above the
-        time of its work and gaps. Of a whole run, whose start is in it, none is "high"."""
+        """A finding of the rule that asks (`program/diagnosis.py` adds its name). `fix`: the change of the
+        step, or the microseconds that its work takes less. Of a whole run, whose start is in it, none is
+        "high"."""
         ops, gaps = tuple(ops), tuple(gaps)
         if not self.steady and confidence == "high":
             confidence = "medium"
-        most = self.us(ops) + self.idle_us(gaps)
+        edit = fix if isinstance(fix, Edit) else self.faster(ops, fix)
         return StepFinding(
             rule="",
             title="",
             summary=summary,
             confidence=confidence,
-            ceiling_us=max(0.0, min(ceiling_us, most, self.wall_us)),
+            ceiling_us=self.replay.saved_us(edit),
+            edit=edit,
             ops=ops,
             gaps=gaps,
             evidence=tuple(evidence),

@@ -26,6 +26,7 @@ from collections import Counter
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._words import ADVICE
 from ncu_toolkit.program.traces.classes import exchange_kind
@@ -59,7 +60,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(places), 'collective')}: {s.of_step(us)} with nothing beside them.",
         "medium",
-        saved,
+        Edit(beside=frozenset(places)),
         ops=places,
         evidence=evidence,
         arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}. Beside "

@@ -33,7 +33,7 @@ import msgspec
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.hardware.specs import Link, host_link
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.model import Edit, StepFinding
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, waits
@@ -132,7 +132,7 @@ def _tiny(s: StepFacts) -> StepFinding | None:
         f"{units.count(len(places))} copies of {units.si(size / len(places), 'B')} on average, one by one: with the idle time around them they take "
         f"{s.of_step(us + idle)}, for {units.si(size, 'B')}.",
         "high",
-        us + idle,
+        s.merged([(places, s.longest(places))]),
         ops=places,
         gaps=gaps,
         evidence=(
@@ -194,7 +194,11 @@ def _bulk(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{_moved(s, held, link)}",
         sure,
-        us,
+        Edit(
+            drops=frozenset(held),
+            moved=s.ending(at for each in staging for at in each.gaps),
+            waits=s.queuing(held),
+        ),
         ops=held,
         gaps=gaps,
         evidence=evidence,

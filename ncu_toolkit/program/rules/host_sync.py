@@ -34,7 +34,7 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.program.model import Call
+from ncu_toolkit.program.model import Call, Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, copied, launched_late, waits
@@ -109,7 +109,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
         f"because of that{then}.{f' {few}' * bool(reads)}",
         "high" if s.steady else "medium",
-        us + delayed,
+        Edit(drops=frozenset(reads), waits=s.made("sync") | s.queuing(reads)),
         ops=reads,
         gaps=sorted({*gaps, *late}),
         evidence=evidence,

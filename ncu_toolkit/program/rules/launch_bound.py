@@ -33,6 +33,7 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
@@ -97,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
         "high" if sure else "low",
-        us,
+        Edit(graphed=frozenset(range(len(s.ops)))),
         gaps=late,
         evidence=evidence,
         arithmetic=(

@@ -97,7 +97,7 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepOutcome:
         f"after another, as an average of the parameters (EMA) or an update of them does. "
         f"With the gaps between them they take {s.of_step(us + idle)}.",
         "medium",
-        us + idle - left,
+        s.merged([(ops, left)]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,
@@ -143,7 +143,7 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
     return s.finding(
         said,
         "medium" if update.foreach and not update.name else "high",
-        saved,
+        s.faster(ops, us - left) if update.foreach else s.merged([(ops, left)]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,

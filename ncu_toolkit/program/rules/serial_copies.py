@@ -24,6 +24,7 @@ CUDA C++ Best Practices Guide, "Asynchronous and Overlapping Transfers with Comp
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Copies in line with the kernels"
@@ -69,7 +70,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the stream of the kernels, with nothing beside them: {s.of_step(us)}.",
         "medium",
-        saved,
+        Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline)),
         ops=inline,
         evidence=evidence,
         arithmetic=f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "

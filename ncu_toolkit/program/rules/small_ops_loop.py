@@ -76,8 +76,11 @@ def find(s: StepFacts) -> StepOutcome:
         places += handed
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
-    stays = sum(_stays(s, loop, sms) for loop in loops[: len(loops) - len(items)])
-    stays += sum(_stays(s, run, sms, len(run) // passes) for run, passes in items)
+    periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
+    as_one = [(loop, _stays(s, loop, sms, n)) for loop, n in zip(loops, periods, strict=True)]
+    stays = sum(us for _, us in as_one)
+    if handed:
+        as_one.append((handed, s.account.exclusive_us[handed[0]]))
     saved = us + idle - stays
     evidence = (
         s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
@@ -101,7 +104,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)}. One {'pass over all items' if passes else 'launch'} could do the work of a loop.",
         "low",
-        saved,
+        s.merged(as_one),
         ops=places,
         gaps=gaps,
         evidence=evidence,

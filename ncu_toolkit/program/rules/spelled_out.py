@@ -55,7 +55,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.listed(told)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
         f"{s.of_step(us)} as written.",
         "medium",
-        us - stays,
+        s.merged([(group, s.longest(group)) for group in groups], most=False),
         ops=places,
         evidence=evidence,
         arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all. "

@@ -27,6 +27,7 @@ Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-A
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
@@ -58,11 +59,12 @@ def find(s: StepFacts) -> StepOutcome:
         _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
     )
     launches = len(between) + len(products)
+    fused = Edit(drops=frozenset(between), keeps=s.faster([*products], handed).keeps)
     return s.finding(
         f"{units.counted(len(found), 'attention')} in {launches} launches, forward and backward counted apart. Passing over the scores "
         f"takes {s.of_step(inner)}, and handing them from product to product {units.duration(handed)}.",
         "high" if batched else "medium",
-        us,
+        fused,
         ops=sorted(between | products),
         evidence=evidence,
         arithmetic=(

@@ -61,7 +61,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
         f"wrote, one fused kernel can replace a chain.",
         "low",
-        us - stays,
+        s.merged([(group, s.longest(group)) for group in chains], most=False),
         ops=places,
         evidence=evidence,
         arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "

@@ -38,7 +38,9 @@ _AHEAD: Final = 512
 #: Part of a thread's calls that begin within calls of the main one from which it runs beside it.
 _BESIDE: Final = 0.1
 #: Nanoseconds that recording costs a call, and one whose line was looked up.
-RECORDED: Final = (1_000, 4_000)
+RECORDED: Final = (1_300, 4_800)
+#: Calls that a CUDA graph does not do without.
+_STAYS: Final = ("allocate", "free", "load")
 _WAITING: Final = ("sync", "copy", "free", "launch", "graph")
 
 
@@ -77,11 +79,11 @@ class Replay:
         self._undistort(step)
         self.unchanged = self._period(Edit())
 
-    def saved_us(self, *edits: Edit) -> float:
+    def saved_us(self, *edits: Edit | None) -> float:
         """What changes, all made at once, save of the mean step, in microseconds."""
         if not self.unchanged:
             return 0.0
-        left = self._period(Edit.joined(edits)) / self.unchanged
+        left = self._period(Edit.joined(filter(None, edits))) / self.unchanged
         return self.account.wall_us * max(0.0, 1 - left)
 
     def _undistort(self, step: Step) -> None:
@@ -202,15 +204,16 @@ class Replay:
             self.took = [int(ns * slower) for ns in self.took]
         self.more = [0.0] * len(calls)
         """What the mean step has more of the host's time than the typical one, before each call."""
-        self.idle = [0.0] * len(calls)
-        """For how long the GPU of the mean step waits for each call, which the typical step's does not."""
+        self.idle: list[tuple[int, float, int]] = []
+        """Calls for which the GPU of the mean step waits and the typical step's does not, for how long,
+        and the call in `Trace.calls` that is the cause."""
         for gap in self.account.gaps:
             inside = self.origin <= gap.start < self.origin + self.length
             call = self.call_of[gap.before] if 0 <= gap.before < len(ops) else -1
             if gap.cause == "between":
                 continue
             if call >= 0 and not inside:
-                self.idle[call] += gap.us * 1e3
+                self.idle.append((call, gap.us * 1e3, gap.call))
             elif call >= 0:
                 self.more[call] += gap.us * 1e3 - (gap.end - gap.start)
             elif calls and not inside:
@@ -283,23 +286,28 @@ class Replay:
     ) -> tuple[list[float], list[float], list[tuple[int, int, int] | None], list[float]]:
         """The host's time before each call, the call's own, what it waits for, and for how long the GPU
         waits for it, with a change."""
-        idle = [*self.idle]
+        idle = [0.0] * len(self.calls)
+        for i, ns, cause in self.idle:
+            idle[i] += ns * (cause not in edit.waits)
         before = [max(0.0, a + b) for a, b in zip(self.before, self.more, strict=True)]
         took: list[float] = [*self.took]
         waits = [*self.waits]
         gone = quick = moved = False
-        for i in range(len(self.calls) - 1, -1, -1):
+        first = next((i for i, mine in enumerate(self.queued) if mine), 0)
+        for i in (first, *range(len(self.calls) - 1, -1, -1)):  # the next step follows the last call
             if mine := self.queued[i]:
                 gone = edit.drops.issuperset(mine)
                 quick = gone or edit.graphed.issuperset(mine)
                 moved = not edit.moved.isdisjoint(mine)
             if self.side[i]:
                 continue
+            if quick and not gone and self.calls[i][1].kind in _STAYS:
+                continue
             if moved or (quick and before[i] < OTHER_WORK_US * 1e3):
                 before[i] = idle[i] = 0.0
             if self.calls[i][0] in edit.waits or (gone and mine):
                 waits[i] = None
-                took[i] = min(took[i], _WAITS_NS)
+                took[i] = min(took[i], _WAITS_NS) if mine else 0.0
             if quick and waits[i] is None and took[i] < OTHER_WORK_US * 1e3:
                 took[i] = 0.0
         return before, took, waits, idle
