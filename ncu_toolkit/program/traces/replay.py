@@ -50,7 +50,7 @@ class Replay:
     def __init__(self, step: Step, account: Account) -> None:
         self.ops, self.account, self.length = step.ops, account, step.window.end - step.window.start
         self.origin = step.window.start
-        self.calls, self.until = _calls(step)
+        self.calls, self.pause = _calls(step)
         place = {at: i for i, (at, _) in enumerate(self.calls)}
         self.queued: list[list[int]] = [[] for _ in self.calls]
         """Operations of each call."""
@@ -69,10 +69,10 @@ class Replay:
         self._host()
         size = len(self.calls) + len(self.ops)
         self.repeats = min(_REPEATS[1], max(_REPEATS[0], _MOST // max(size, 1)))
-        if step.how == "whole":
-            self.repeats = 1
-            if self.calls:
-                self.before[0] = max(0, self.calls[0][1].start - self.origin)
+        self.begin = 0
+        if step.how == "whole":  # it is not repeated
+            self.repeats, self.before[:1] = 1, [0] * bool(self.calls)
+            self.begin = self.calls[0][1].start - self.origin if self.calls else 0
         recorded = self._period(Edit())
         self.error = abs(recorded / 1e3 / account.wall_us - 1) if account.wall_us else 0.0
         """How far the step that is replayed unchanged is off the mean step, as a part (0-1) of it."""
@@ -144,9 +144,9 @@ class Replay:
                 between[op.kind, op.node > 0].append(op.start - ended)
         every = [way for each in ways.values() for way in each] or [2 * _HELD_NS]
         kinds = ("kernel", "copy", "set")
-        self.way = {kind: statistics.fmean(ways[kind] or every) for kind in kinds}
+        self.way = {kind: _usual(ways[kind] or every) for kind in kinds}
         self.between = {
-            (kind, node): statistics.fmean(between[kind, node] or [1_000])
+            (kind, node): _usual(between[kind, node] or [1_000])
             for kind in kinds
             for node in (False, True)
         }
@@ -195,7 +195,7 @@ class Replay:
             if steps <= 0 and not ahead and call.start < ended:
                 self.waits[i] = by, -steps, call.end - ended
         if calls:  # from the last call of a step to the first of the next
-            self.before[0] += max(0, self.until - until)
+            self.before[0] += self.pause
         # a host that is ahead takes no longer than the step on average
         period = sum(self.before) + sum(self.took)
         if period > self.length and not any(self.waits):
@@ -239,7 +239,7 @@ class Replay:
         before, took, waits, idle = self._edited(edit)
         history: list[list[float]] = []
         free: dict[tuple[object, ...], float] = {}
-        clock = began = last = 0.0
+        clock = began = last = float(self.begin)
         for repeat in range(self.repeats):
             ended = [0.0] * len(ops)
             history.append(ended)
@@ -317,6 +317,12 @@ def _stream(op: Op) -> tuple[int, int, int]:
     return op.process, op.device, op.stream
 
 
+def _usual(times: Sequence[int]) -> float:
+    """The mean without what takes so much longer than the median that it waited for something."""
+    most = statistics.median(times) + _LATE_NS
+    return statistics.fmean(ns for ns in times if ns <= most)
+
+
 def _previous(ops: Sequence[Op], length: int) -> list[int]:
     """When the operation before each in its stream ended; before the first, that of the step before,
     which took `length`, or 0."""
@@ -341,32 +347,31 @@ def _busy(ops: Iterable[Op]) -> int:
 
 def _calls(step: Step) -> tuple[list[tuple[int, Call]], int]:
     """The calls of one step of the host, with their places in `Trace.calls`: from the first that
-    queued its work up to the first that queued the next step's; and when that began. Of the last step
-    the end is where it would be if the host took as long as the step."""
-    calls = step.trace.calls
+    queued its work up to the first that queued the next step's; and the nanoseconds from the last of
+    them to that one. Where no step is beside it, that is what the host did before its first call."""
+    calls, window = step.trace.calls, step.window
     used = sorted({op.call for op in step.ops if 0 <= op.call < len(calls)})
     if not used:
         return [], 0
+    begin, last, until = calls[used[0]].start, calls[used[-1]].end, window.end
+    beside = {at: step.windows[at] for at in (step.typical - 1, step.typical + 1) if 0 <= at < len(step.windows)}
+    for at, other in beside.items():
+        theirs = [op.call for op in structs.replace(step, typical=at).ops if op.call >= 0]
+        if other.start == window.end:
+            until = min((calls[call].start for call in theirs if call > used[0]), default=until)
+        elif other.end == window.start and window is step.windows[-1]:
+            until = 2 * begin - min((calls[call].start for call in theirs if call < used[0]), default=begin)
     threads = {(calls[at].process, calls[at].thread) for at in used}
-    end, until = len(calls), calls[used[0]].start + step.window.end - step.window.start
-    if step.typical + 1 < len(step.windows):
-        after = step.windows[step.typical + 1]
-        if after.start == step.window.end:
-            theirs = structs.replace(step, typical=step.typical + 1).ops
-            end = min((op.call for op in theirs if op.call > used[0]), default=end)
-            until = calls[end].start if end < len(calls) else until
-    elif step.typical and step.windows[step.typical - 1].end == step.window.start:
-        theirs = structs.replace(step, typical=step.typical - 1).ops
-        first = min((op.call for op in theirs if 0 <= op.call < used[0]), default=used[0])
-        until = 2 * calls[used[0]].start - calls[first].start if first < used[0] else until
     found = []
-    for at in range(used[0], max(end, used[-1] + 1)):
+    for at in range(used[0], len(calls)):
         call = calls[at]
         if at > used[-1] and call.start >= until:
             break
         if (call.process, call.thread) in threads:
             found.append((at, call))
-    return found, until
+            last = max(last, call.end)
+    alone = not any(each.start == window.end or each.end == window.start for each in beside.values())
+    return found, max(0, begin - window.start if alone else until - last)
 
 
 def _main(calls: Sequence[tuple[int, Call]]) -> set[tuple[int, int]]:
