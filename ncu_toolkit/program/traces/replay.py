@@ -207,17 +207,20 @@ class Replay:
         self.idle: list[tuple[int, float, int]] = []
         """Calls for which the GPU of the mean step waits and the typical step's does not, for how long,
         and the call in `Trace.calls` that is the cause."""
-        for gap in self.account.gaps:
-            inside = self.origin <= gap.start < self.origin + self.length
-            call = self.call_of[gap.before] if 0 <= gap.before < len(ops) else -1
-            if gap.cause == "between":
-                continue
-            if call >= 0 and not inside:
+        gaps = [
+            (gap, self.origin <= gap.start < self.origin + self.length, max(0, self.call_of[gap.before]))
+            for gap in self.account.gaps
+            if gap.cause != "between" and calls
+        ]
+        typical: dict[int, int] = defaultdict(int)
+        for gap, inside, call in gaps:
+            typical[call] = max(typical[call], (gap.end - gap.start) * inside)
+        for gap, inside, call in gaps:
+            length = gap.end - gap.start
+            if gap.before < 0 or length <= 2 * typical[call]:
+                self.more[call] += gap.us * 1e3 - length * inside
+            else:
                 self.idle.append((call, gap.us * 1e3, gap.call))
-            elif call >= 0:
-                self.more[call] += gap.us * 1e3 - (gap.end - gap.start)
-            elif calls and not inside:
-                self.more[0] += gap.us * 1e3
 
     # Replaying
 
@@ -301,14 +304,14 @@ class Replay:
                 moved = not edit.moved.isdisjoint(mine)
             if self.side[i]:
                 continue
-            if quick and not gone and self.calls[i][1].kind in _STAYS:
-                continue
+            at, call = self.calls[i]
             if moved or (quick and before[i] < OTHER_WORK_US * 1e3):
                 before[i] = idle[i] = 0.0
-            if self.calls[i][0] in edit.waits or (gone and mine):
+            if at in edit.waits or (gone and mine):
                 waits[i] = None
                 took[i] = min(took[i], _WAITS_NS) if mine else 0.0
-            if quick and waits[i] is None and took[i] < OTHER_WORK_US * 1e3:
+            stays = not gone and call.kind in _STAYS
+            if quick and not stays and waits[i] is None and took[i] < OTHER_WORK_US * 1e3:
                 took[i] = 0.0
         return before, took, waits, idle
 
