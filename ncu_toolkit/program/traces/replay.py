@@ -137,10 +137,12 @@ class Replay:
         ways: dict[str, list[int]] = defaultdict(list)
         between: dict[tuple[str, bool], list[int]] = defaultdict(list)
         for op, ended in zip(ops, _previous(ops, 0), strict=True):
-            queued = trace.calls[op.call].start if op.call >= 0 else op.start
-            if 0 < ended < queued < op.start < queued + _NEAR_NS:
-                ways[op.kind].append(op.start - queued)
-            if queued + 2 * _HELD_NS < ended <= op.start < ended + 2 * _HELD_NS:
+            if op.call < 0:
+                continue
+            call = trace.calls[op.call]
+            if 0 < ended < min(call.end, op.start - _LATE_NS) and op.start < call.start + _NEAR_NS:
+                ways[op.kind].append(op.start - call.start)
+            if call.start + 2 * _HELD_NS < ended <= op.start < ended + 2 * _HELD_NS:
                 between[op.kind, op.node > 0].append(op.start - ended)
         every = [way for each in ways.values() for way in each] or [2 * _HELD_NS]
         kinds = ("kernel", "copy", "set")
@@ -254,7 +256,7 @@ class Replay:
                 by, rest = self.after[at]
                 start = max(earliest, free.get(streams[at], 0.0) + pauses[at])
                 if by < 0:
-                    start += rest
+                    start += rest * (at not in edit.graphed)
                 elif not gone[by] and by not in edit.beside:
                     start = max(start, ended[by] + rest)
                 free[streams[at]] = ended[at] = start + lasts[at]
