@@ -33,7 +33,6 @@ from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import (
     Account,
     GapCause,
-    Op,
     ProgramDiagnosis,
     ProgramTrial,
     Step,
@@ -166,7 +165,9 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
                 confidence = "medium" if confidence == "low" else confidence
             if blocks and each.rule == SYNC:
                 before = (LATE,)
-                said = " It comes first, since no CUDA graph captures code in which the host waits. "
+                said = (
+                    " It comes first, since no CUDA graph captures code in which the host waits. "
+                )
                 said += f"Without the late launches too, up to {s.of_step(joint)} go."
                 each = msgspec.structs.replace(each, summary=each.summary + said)
             each = msgspec.structs.replace(each, before=before, confidence=confidence)
@@ -348,6 +349,7 @@ def _uncovered(
         else:
             more = s.replay.saved_us(*(each.edit for each in shown), finding.edit)
             alone = more - saved > (1 - COVERED.value) * finding.ceiling_us
+            alone = alone and s.worth(2 * (more - saved))
         if alone:
             shown.append(finding)
             saved = saved if finding.good else more

@@ -25,7 +25,7 @@ Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ncu_toolkit.base.core import units
@@ -77,7 +77,9 @@ def find(s: StepFacts) -> StepOutcome:
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
     periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
-    as_one = [(loop, _stays(s, loop, sms, n)) for loop, n in zip(loops, periods, strict=True)]
+    as_one: list[tuple[Sequence[int], float]] = [
+        (loop, _stays(s, loop, sms, n)) for loop, n in zip(loops, periods, strict=True)
+    ]
     stays = sum(us for _, us in as_one)
     if handed:
         as_one.append((handed, s.account.exclusive_us[handed[0]]))
