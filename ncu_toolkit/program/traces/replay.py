@@ -21,7 +21,7 @@ from msgspec import structs
 from ncu_toolkit.program.model import OTHER_WORK_US, Account, Call, Edit, Op, Step
 
 #: Calls and operations that are replayed at most, and fewest and most repeats of the step.
-_MOST: Final = 60_000
+_MOST: Final = 24_000
 _REPEATS: Final = (3, 8)
 #: Nanoseconds. A call that takes longer waits, where an operation ended within it.
 _WAITS_NS: Final = 5_000
@@ -160,7 +160,8 @@ class Replay:
             if self._full(i):
                 self.took[i] = min(self.took[i], int(statistics.median(launches or [0])))
         # a host that is ahead takes no longer than the step on average
-        period = sum(self.before) + sum(self.took)
+        both = zip(self.before, self.took, self.side, strict=True)
+        period = sum(before + took for before, took, side in both if not side)
         if period > self.length and not any(self.waits):
             self.before = [ns * self.length // period for ns in self.before]
             self.took = [ns * self.length // period for ns in self.took]
