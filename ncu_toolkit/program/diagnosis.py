@@ -1,17 +1,18 @@
 """What limits a program's step: every rule of the step, and what reports say of its kernels, by the
 time of the step that each can save.
 
-Order: by ceiling, weighted by how sure the cause is (SURE). A ceiling is the most that can go, and a
-cause that may not hold reaches it less often: one called possible goes before a clear one only with
-more than twice its ceiling. Among like gains (ALIKE) a setting goes before a rewrite.
+What a finding saves is the step replayed with its fix (`program/traces/replay.py`); what all of them
+save together is the step with all fixes at once.
 
-"Launch-bound" is what is left of the late launches. Each finding of something more particular (an
-optimizer by parameter, a loop over items, read-backs, tiny copies) claims the late launches that its
-fix removes. Where they are most of them, or where its fix must come first, it goes before.
+Order: by what they save, weighted by how sure the cause is (SURE): one called possible goes before a
+clear one only if it saves more than twice as much. Among like gains (ALIKE) a setting goes before a
+rewrite.
 
-A finding nearly all of whose time goes with findings before it (COVERED) is not shown, since its fix
-would find nothing left to save. What all fixes save together counts each launch and each gap once,
-with the largest part that a fix takes of it: fixes of the same time do not add up."""
+"Launch-bound" is what is left of the late launches. A finding of something more particular (an
+optimizer by parameter, a loop over items, read-backs, tiny copies) goes before it where such fixes
+save most of what it would, or where its fix must come first.
+
+A finding whose fix would find little left to save after those before it (COVERED) is not shown."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,17 +62,10 @@ INDEXED: Final = "gather-scatter"
 PIECES: Final = 4
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
-#: Causes that claim late launches only where their kernels take much of the step as well.
-GUESSED: Final = ("unfused-chain", "spelled-out", "unfused-attention")
 MOST_LATE: Final = Threshold(
     0.5, "with most of the late time explained by particular causes, theirs are the first fixes"
 )
-KERNELS_TOO: Final = Threshold(
-    0.2,
-    "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
-)
-#: Causes whose fix does not end their work but runs it beside other work.
-BESIDE: Final = ("serial-copies", "exposed-collectives")
+OFF: Final = Threshold(0.02, "steps of one program differ by 1 to 3%")
 SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
@@ -101,8 +95,7 @@ def diagnose_program(
     """The causes that a step shows, the one that can save most first. `known`: what a report's
     counters say of a kernel, by its place in `Trace.shapes`.
 
-    No finding's ceiling is above the time that the account gives to its work and gaps, and what all
-    save together is never above the step's wall time."""
+    No finding saves more than the step's wall time, nor do all together."""
     s = StepFacts(step, account, {shape: profile for shape, (profile, _) in known.items()})
     found: list[StepFinding] = []
     considered: list[NoFinding] = []
@@ -112,7 +105,7 @@ def diagnose_program(
         except ArithmeticError as error:
             outcome = s.abstain(f"The trace's figures contradict each other ({error}).")
         if isinstance(outcome, StepFinding) and not s.worth(outcome.ceiling_us):
-            said = f"It would save at most {s.of_step(outcome.ceiling_us)}."
+            said = f"It would save {s.of_step(outcome.ceiling_us)}."
             outcome = s.ruled_out(said, *outcome.evidence)
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
@@ -137,7 +130,7 @@ def diagnose_program(
         findings=tuple(shown),
         considered=tuple(considered),
         together_us=s.replay.saved_us(*(each.edit for each in shown)),
-        notes=(*_dominant(s, shown), *_unexplained(s, shown)),
+        notes=(*_dominant(s, shown), *_unexplained(s, shown), *_off(s, shown)),
     )
 
 
@@ -148,31 +141,22 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
     late = next((each for each in found if each.rule == LATE), None)
     if late is None:
         return [*found]
-    particular = [each for each in found if each is not late and not each.good]
-    edits = [each.edit for each in particular]
-    both = s.replay.saved_us(*edits, late.edit) - s.replay.saved_us(*edits)
-    most = late.ceiling_us - both >= MOST_LATE.value * late.ceiling_us
-    blocks = _patterns.cut(s, PIECES) is True
-    ordered_found = []
+    edits = [each.edit for each in found if each is not late]
+    left = s.replay.saved_us(*edits, late.edit) - s.replay.saved_us(*edits)
+    most = late.ceiling_us - left >= MOST_LATE.value * late.ceiling_us
+    blocks = _patterns.cut(s, PIECES)
+    made = []
     for each in found:
-        if each in particular:
-            joint = s.replay.saved_us(each.edit, late.edit)
-            shared = each.ceiling_us + late.ceiling_us - joint
-            confidence = each.confidence
-            before: tuple[str, ...] = ()
-            if most and s.worth(shared):
-                before = (LATE,)
-                confidence = "medium" if confidence == "low" else confidence
-            if blocks and each.rule == SYNC:
-                before = (LATE,)
-                said = (
-                    " It comes first, since no CUDA graph captures code in which the host waits. "
-                )
-                said += f"Without the late launches too, up to {s.of_step(joint)} go."
-                each = msgspec.structs.replace(each, summary=each.summary + said)
-            each = msgspec.structs.replace(each, before=before, confidence=confidence)
-        ordered_found.append(each)
-    return ordered_found
+        both = s.replay.saved_us(each.edit, late.edit)
+        if blocks and each.rule == SYNC:
+            said = " It comes first, since no CUDA graph captures code in which the host waits. "
+            said += f"Without the late launches too, up to {s.of_step(both)} go."
+            each = msgspec.structs.replace(each, summary=each.summary + said, before=(LATE,))
+        elif most and each is not late and s.worth(each.ceiling_us + late.ceiling_us - both):
+            sure = "medium" if each.confidence == "low" else each.confidence
+            each = msgspec.structs.replace(each, before=(LATE,), confidence=sure)
+        made.append(each)
+    return made
 
 
 def _joined(
@@ -303,6 +287,13 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
             yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
 
 
+def _off(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
+    """That the replay of the step is not what was recorded, where it is off by more than OFF."""
+    if shown and s.replay.error > OFF.value:
+        off = units.percent(s.replay.error, 2)
+        yield f"What fixes save is less sure here: the {s.word} as it is, replayed, is off by {off}."
+
+
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
     """Findings by what was measured, else by ceiling and how sure they are; what has nothing to gain
     last. A setting (`switch`) goes before rewrites of like gain, and a finding before those that wait
@@ -349,7 +340,7 @@ def _uncovered(
         else:
             more = s.replay.saved_us(*(each.edit for each in shown), finding.edit)
             alone = more - saved > (1 - COVERED.value) * finding.ceiling_us
-            alone = alone and s.worth(2 * (more - saved))
+            alone = alone and s.worth(more - saved)
         if alone:
             shown.append(finding)
             saved = saved if finding.good else more

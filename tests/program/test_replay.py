@@ -7,6 +7,7 @@ import program_traces as programs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from ncu_toolkit.program.model import Edit, Op, Step
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.replay import RECORDED, Replay

@@ -259,7 +259,7 @@ def _idling(found: ProgramDiagnosis) -> bool:
 
 
 def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
-    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`, of an idling one `66 %
+    """What a finding saves of a step, in words: `saves up to 31 of 46.6 ms`, of an idling one `66 %
     of the step`; without the `whole`, `31 ms`, `66 %`. Of the first, where cases tell
     (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (21 to 35)`; `(21 or more)` where that is the whole."""
     if finding.good:
@@ -277,7 +277,7 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
         most, percent = finding.expected_us[2] >= _MOST_OF * wall_us, unit * shares
         between = f"{low}{percent} or more" if most else f"{low} to {high}{percent}"
         return f"saves about {likely}{of}{f' ({between})' * whole}"
-    return f"saves at most {_in_unit(finding.ceiling_us, found)}{of}"
+    return f"saves up to {_in_unit(finding.ceiling_us, found)}{of}"
 
 
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
