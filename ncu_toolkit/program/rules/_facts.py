@@ -391,17 +391,23 @@ class StepFacts:
         if not self.steady and confidence == "high":
             confidence = "medium"
         edit = fix if isinstance(fix, Edit) else self.faster(ops, fix)
+        saved = self.replay.saved_us(edit)
+        now, then = units.duration(self.wall_us), units.duration(self.wall_us - saved)
+        replayed = f"Replayed with that, the {self.word} takes {then} instead of {now}."
         return StepFinding(
             rule="",
             title="",
             summary=summary,
             confidence=confidence,
-            ceiling_us=self.replay.saved_us(edit),
+            ceiling_us=saved,
             edit=edit,
             ops=ops,
             gaps=gaps,
             evidence=tuple(evidence),
-            arithmetic=(arithmetic,) if isinstance(arithmetic, str) else tuple(arithmetic),
+            arithmetic=(
+                *filter(None, (arithmetic,) if isinstance(arithmetic, str) else arithmetic),
+                *[replayed] * (self.trace.timed and saved > 0),
+            ),
             advice=tuple(advice),
             where=self.where(ops) or self.waited(gaps),
         )

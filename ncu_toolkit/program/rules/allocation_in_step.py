@@ -68,6 +68,5 @@ def find(s: StepFacts) -> StepOutcome:
         Edit(waits=s.made("allocate", "free")),
         gaps=gaps,
         evidence=evidence,
-        arithmetic=(f"{units.counted(len(gaps), 'gap')} after such calls: {units.duration(us)}.",),
         advice=s.advice(**_ADVICE),
     )

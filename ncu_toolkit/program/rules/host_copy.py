@@ -139,8 +139,7 @@ def _tiny(s: StepFacts) -> StepFinding | None:
             s.part("tiny_copies", "In tiny copies", us + idle, f"Part of the {s.word} in such copies and in the idle time around them."),
             fact("tiny_copy_count", "Tiny copies", len(places), "count", "Copies that take as long as one of no bytes.", TIMES),
         ),
-        arithmetic=f"The copies take {units.duration(us)}, and the GPU is idle for {units.duration(idle)} around them. "
-        "One copy of all bytes takes microseconds.",
+        arithmetic="One copy of all bytes takes microseconds.",
         advice=s.advice(**(_INSIDE if inside else _ONCE)),
     )  # fmt: skip
     return msgspec.structs.replace(finding, title=_TINY)
@@ -202,8 +201,6 @@ def _bulk(s: StepFacts) -> StepOutcome:
         ops=held,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(idle)} for them. "
-        "All of it goes if they are not needed, or run beside kernels.",
         advice=advice,
     )
 

@@ -116,9 +116,7 @@ def find(s: StepFacts) -> StepOutcome:
         gaps=sorted({*gaps, *late}),
         evidence=evidence,
         arithmetic=f"{units.counted(len(gaps), 'gap')} of {units.duration(s.idle_us(gaps) / max(1, len(gaps)))} on average: "
-        f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits."
-        + f" Launches come earlier where no call before them holds the host: {units.duration(earlier)} less idle."
-        * bool(late),
+        f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits.",
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
             *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),

@@ -97,7 +97,7 @@ def find(s: StepFacts) -> StepOutcome:
         Edit(graphed=frozenset(range(len(s.ops)))),
         gaps=late,
         evidence=evidence,
-        arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}. They close if work is always queued.",
+        arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}.",
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
     )
     return msgspec.structs.replace(finding, title=_EAGER) if _eager(s) else finding

@@ -70,7 +70,6 @@ def find(s: StepFacts) -> StepOutcome:
         edit,
         ops=inline,
         evidence=evidence,
-        arithmetic="Side by side, kernels and copies of either direction take as long as the longest of them.",
         advice=s.advice(
             f"Use two buffers, and a stream of its own for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
             *waits,

@@ -58,8 +58,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.merged([(group, s.longest(group)) for group in groups], most=False),
         ops=places,
         evidence=evidence,
-        arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all. "
-        f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
+        arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all.",
         advice=s.advice(
             "Compute each in one kernel.",
             torch=(

@@ -64,8 +64,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.merged([(group, s.longest(group)) for group in chains], most=False),
         ops=places,
         evidence=evidence,
-        arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
-        f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
+        arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all.",
         advice=(*s.advice(**_ADVICE), *[_OWN] * own),
     )
 
