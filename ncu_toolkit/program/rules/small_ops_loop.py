@@ -83,12 +83,11 @@ def find(s: StepFacts) -> StepOutcome:
     stays = sum(us for _, us in as_one)
     if handed:
         as_one.append((handed, s.account.exclusive_us[handed[0]]))
-    saved = us + idle - stays
     evidence = (
         s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
         fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", TIMES),
     )  # fmt: skip
-    if not s.worth(saved):
+    if not loops:
         return s.ruled_out_by_grids("No small launches repeat back to back.", *evidence)
     first = max(loops, key=len)
     launch = s.launches[first[0]]

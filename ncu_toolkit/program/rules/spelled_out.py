@@ -44,11 +44,8 @@ def find(s: StepFacts) -> StepOutcome:
     evidence = (
         s.part("written_out", "Written out", us, f"Part of the {s.word} in launches that compute a known function step by step."),
     )  # fmt: skip
-    if not s.worth(us - stays):
-        return s.ruled_out(
-            f"No norm, GELU, softmax or loss is written out, or they take little of the {s.word}.",
-            *evidence,
-        )
+    if not groups:
+        return s.ruled_out("No norm, GELU, softmax or loss is written out.", *evidence)
     calls = units.listed([*dict.fromkeys(_CALLS[name.removesuffix(" backward")] for name in found)])
     told = [units.counted(len(each), name) for name, each in found.items()]
     return s.finding(

@@ -46,15 +46,11 @@ def find(s: StepFacts) -> StepOutcome:
     inner, soft = s.us(between), s.us({at for each in found for at in each.softmax})
     # A softmax reads the scores and writes them. Of the products one writes and one reads them.
     handed = min(s.us(products), soft)
-    us = inner + handed
     evidence = (
         s.part("attention_between", "Between the products", inner,
                f"Part of the {s.word} in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
         fact("attentions", "Attentions", len(found), "count", "Pairs of products with a softmax between them, forward and backward."),
     )  # fmt: skip
-    if not s.worth(us):
-        reason = f"Attention is written out, but takes little of the {s.word}."
-        return s.ruled_out(reason, *evidence)
     batched = all(
         _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
     )

@@ -52,7 +52,7 @@ def find(s: StepFacts) -> StepOutcome:
                f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
         fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", CHAIN),
     )  # fmt: skip
-    if not s.worth(us - stays):
+    if not chains:
         return s.ruled_out_by_grids(
             "Few elementwise launches of one size follow each other.", *evidence
         )
