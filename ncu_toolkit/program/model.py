@@ -275,7 +275,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     graphed: frozenset[int] = frozenset()
     """Work that a CUDA graph launches."""
     moved: frozenset[int] = frozenset()
-    """Work before whose launch the host does nothing else any more."""
+    """Work before whose launch the host does nothing long any more, but on another thread."""
     beside: frozenset[int] = frozenset()
     """Work on streams of its own, ahead of what needs it."""
     waits: frozenset[int] = frozenset()

@@ -203,8 +203,9 @@ class Replay:
         longer = 1e3 * sum(account.exclusive_us) / (self.length - sum(ns for _, ns in gaps) or 1)
         self.lasts = [(op.end - op.start) * longer for op in self.ops]
         self.more = [0.0] * len(self.calls)
-        self.idle: list[tuple[int, float, int]] = []
-        """Such calls, for how long, and the call in `Trace.calls` that is the cause."""
+        self.idle: dict[int, list[tuple[float, int, bool]]] = defaultdict(list)
+        """Of such calls for how long, the call in `Trace.calls` that is the cause, and whether the
+        host did more than launch."""
         own: dict[int, int] = defaultdict(int)
         for gap, ns in gaps:
             own[gap.before] = max(own[gap.before], ns)
@@ -215,7 +216,8 @@ class Replay:
             if gap.before < 0 or gap.end - gap.start <= 2 * own[gap.before]:
                 self.more[call] += gap.us * 1e3 - ns
             else:
-                self.idle.append((call, gap.us * 1e3, gap.call))
+                long = gap.end - gap.start >= OTHER_WORK_US * 1e3
+                self.idle[call].append((gap.us * 1e3, gap.call, long))
 
     # Replaying
 
@@ -285,8 +287,6 @@ class Replay:
         waits for it, with a change."""
         before = [max(0.0, a + b) for a, b in zip(self.before, self.more, strict=True)]
         took, waits, idle = [*map(float, self.took)], [*self.waits], [0.0] * len(self.calls)
-        for i, ns, cause in self.idle:
-            idle[i] += ns * (cause not in edit.waits)
         gone = quick = moved = False
         places = range(len(self.calls) - 1, -1, -1)
         first = next((i for i in reversed(places) if self.queued[i]), 0)
@@ -298,8 +298,12 @@ class Replay:
                 moved = not edit.moved.isdisjoint(mine)
             if self.side[i]:
                 continue
-            if moved or (quick and before[i] < OTHER_WORK_US * 1e3):
-                before[i] = idle[i] = 0.0
+            if moved if before[i] >= OTHER_WORK_US * 1e3 else quick:
+                before[i] = 0.0
+            idle[i] = 0.0
+            for ns, cause, long in self.idle.get(i, ()):
+                if not moved and cause not in edit.waits and (long or not quick):
+                    idle[i] += ns
             if at in edit.waits or (gone and mine):
                 waits[i] = None
                 took[i] = min(took[i], _WAITS_NS) if mine else 0.0
