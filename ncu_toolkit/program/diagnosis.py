@@ -345,18 +345,10 @@ def _uncovered(
             shown.append(finding)
             saved = saved if finding.good else more
             continue
-        names = units.listed([f'"{each.title}"' for each in shown if _shares(each, finding, s)])
-        said = f"{finding.title}: its time is that of {names}, which can save more."
+        names = units.shortlist([f'"{each.title}"' for each in shown], 2)
+        said = f"{finding.title}: what it saves goes with {names}, for the most part."
         left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
     return shown, left_out
-
-
-def _shares(one: StepFinding, other: StepFinding, s: StepFacts) -> bool:
-    """Whether a finding saves what another would."""
-    if other.good:
-        return not {*other.ops}.isdisjoint(one.ops)
-    both = s.replay.saved_us(one.edit, other.edit)
-    return one.ceiling_us + other.ceiling_us - both >= other.ceiling_us / 2
 
 
 def _kernels(
