@@ -148,11 +148,13 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
     made = []
     for each in found:
         both = s.replay.saved_us(each.edit, late.edit)
+        shared = each.ceiling_us + late.ceiling_us - both
+        merges = each.rule in MERGED or not {*each.gaps}.isdisjoint(late.gaps)
         if blocks and each.rule == SYNC:
             said = " It comes first, since no CUDA graph captures code in which the host waits. "
             said += f"Without the late launches too, up to {s.of_step(both)} go."
             each = msgspec.structs.replace(each, summary=each.summary + said, before=(LATE,))
-        elif most and each is not late and s.worth(each.ceiling_us + late.ceiling_us - both):
+        elif most and each is not late and merges and s.worth(shared):
             sure = "medium" if each.confidence == "low" else each.confidence
             each = msgspec.structs.replace(each, before=(LATE,), confidence=sure)
         made.append(each)

@@ -164,26 +164,36 @@ class Replay:
         # a host that is ahead takes no longer than the step on average
         both = zip(self.before, self.took, self.side, strict=True)
         period = sum(before + took for before, took, side in both if not side)
-        if period > self.length and not any(self.waits):
+        if period > self.length:
             self.before = [ns * self.length // period for ns in self.before]
             self.took = [ns * self.length // period for ns in self.took]
 
     def _wait(self, i: int) -> _Wait | None:
-        """What a call waits for: a copy for itself, a synchronisation for what ended last within it."""
+        """What a call waits for: a copy for itself, a synchronisation for what ended last before it
+        returns, even if that was before it began: it will wait if the host comes earlier. What it takes
+        is then without the wait."""
         ops, call = self.ops, self.calls[i][1]
-        if self.took[i] <= _WAITS_NS or call.kind not in ("copy", "sync", "free"):
-            return None
+        quick = min(self.took[i], _WAITS_NS)
         if call.kind == "copy":
             at = next((at for at in reversed(self.queued[i]) if ops[at].end <= call.end), -1)
-            return (at, 0, call.end - ops[at].end) if at >= 0 else None
+            if at < 0 or self.took[i] <= _WAITS_NS:
+                return None
+            self.took[i] = quick
+            return at, 0, call.end - ops[at].end
+        if not ops or not (call.kind == "sync" or (call.kind == "free" and quick == _WAITS_NS)):
+            return None
         steps, inside = divmod(call.end - self.origin, self.length)
         at = bisect_right(self.ends, (inside, len(ops))) - 1
         if at < 0:
             at, steps = len(ops) - 1, steps - 1
         ended, by = self.ends[at]
         ended += steps * self.length + self.origin
-        later = steps > 0 or (steps == 0 and self.call_of[by] > i)
-        return None if later or ended <= call.start else (by, -steps, call.end - ended)
+        if steps > 0 or (steps == 0 and self.call_of[by] > i):
+            return None
+        if ended <= call.start:
+            return by, -steps, quick
+        self.took[i] = quick
+        return by, -steps, call.end - ended
 
     def _full(self, i: int) -> bool:
         """Whether a launch may wait for room in the queue."""
@@ -269,7 +279,6 @@ class Replay:
                 end = start + took[i]
                 if wait is not None:
                     by, steps, rest = wait
-                    end = start + min(took[i], _WAITS_NS)
                     if steps <= repeat and by not in edit.drops:
                         end = max(end, history[repeat - steps][by] + rest)
                 if not self.side[i]:
