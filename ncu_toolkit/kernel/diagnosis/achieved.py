@@ -41,7 +41,7 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
     ("host-work", "jax_ragged_batches", 1.11),
     ("host-work", "pytorch/kineto resnet50", 0.79),
     ("host-work", "torch_augment_loader", 0.89),
-    ("host-work", "torch_cryoem_matching", 0.97),
+    ("host-work", "torch_cryoem_matching", 1.00),
     ("idle-streams", "cuda_ensemble_lorenz", 0.62),
     ("launch-bound", "cuda_spin_chain", 1.10),
     ("launch-bound", "cupy_example_cg", 0.67),
