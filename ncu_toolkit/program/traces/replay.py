@@ -22,7 +22,7 @@ from ncu_toolkit.program.model import OTHER_WORK_US, Account, Call, Edit, Op, St
 
 #: Calls and operations that are replayed at most, and fewest and most repeats of the step.
 _MOST: Final = 24_000
-_REPEATS: Final = (3, 8)
+_REPEATS: Final = (2, 8)
 #: Nanoseconds. A call that takes longer waits, where an operation ended within it.
 _WAITS_NS: Final = 5_000
 #: An operation that began so much later than what is known to hold it waited for something else.
