@@ -159,14 +159,6 @@ class StepFacts:
         """The time of the longest of some work."""
         return max(self.account.exclusive_us[at] for at in places)
 
-    def as_one(self, groups: Iterable[Sequence[int]]) -> tuple[list[int], float, float]:
-        """The work of all groups, its time, and the time that stays if one launch does each: it takes
-        at least as long as the longest of its group."""
-        groups = list(groups)
-        places = [at for group in groups for at in group]
-        stays = sum(map(self.longest, groups))
-        return places, self.us(places), stays
-
     def of_class(self, *names: str) -> list[int]:
         return [at for at, name in enumerate(self.classes) if name in names]
 
@@ -344,19 +336,21 @@ class StepFacts:
         keeps = max(0.0, 1 - saved_us / (self.us(ops) or 1.0))
         return Edit(keeps=dict.fromkeys(ops, keeps))
 
-    def merged(self, groups: Iterable[tuple[Sequence[int], float]], most: bool = True) -> Edit:
-        """Of each group one launch that takes so many microseconds. Where the groups need not take
-        `most` of the time, and their kernels take little of the step, launching is what costs, and a
-        CUDA graph does as well: then only the kernels' time is saved."""
+    def merged(
+        self, groups: Iterable[Sequence[int]], us: Iterable[float] = (), most: bool = True
+    ) -> Edit:
+        """Of each group one launch that takes so many microseconds, or as long as its longest. Unless
+        launches are `most` of what groups cost, only their kernels' time is saved where that is little
+        of the step: launching is what costs then, and a CUDA graph does as well."""
         groups = [*groups]
-        places = [at for group, _ in groups for at in group]
+        times = [*us] or [*map(self.longest, groups)]
+        places = [at for group in groups for at in group]
         if not most and not self.worth(self.us(places), KERNELS_TOO):
-            return self.faster(places, self.us(places) - sum(us for _, us in groups))
-        keeps, drops = dict[int, float](), set[int]()
-        for (first, *others), us in groups:
-            keeps[first] = us / (self.account.exclusive_us[first] or self.ops[first].us or 1.0)
-            drops.update(others)
-        return Edit(keeps=keeps, drops=frozenset(drops))
+            return self.faster(places, self.us(places) - sum(times))
+        firsts = {group[0]: time for group, time in zip(groups, times, strict=True)}
+        exclusive = self.account.exclusive_us
+        keeps = {at: us / (exclusive[at] or self.ops[at].us or 1.0) for at, us in firsts.items()}
+        return Edit(keeps=keeps, drops=frozenset(places) - firsts.keys())
 
     def made(self, *kinds: CallKind) -> frozenset[int]:
         """The host's calls of these kinds, by their places in `Trace.calls`."""

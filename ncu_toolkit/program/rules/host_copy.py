@@ -132,7 +132,7 @@ def _tiny(s: StepFacts) -> StepFinding | None:
         f"{units.count(len(places))} copies of {units.si(size / len(places), 'B')} on average, one by one: with the idle time around them they take "
         f"{s.of_step(us + idle)}, for {units.si(size, 'B')}.",
         "high",
-        s.merged([(places, s.longest(places))]),
+        s.merged([places]),
         ops=places,
         gaps=gaps,
         evidence=(

@@ -93,7 +93,7 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
         f"after another, as an average of the parameters (EMA) or an update of them does. "
         f"With the gaps between them they take {s.of_step(us + idle)}.",
         "medium",
-        s.merged([(ops, left)]),
+        s.merged([ops], [left]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,
@@ -136,7 +136,7 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
     return s.finding(
         said,
         "medium" if update.foreach and not update.name else "high",
-        s.faster(ops, us - left) if update.foreach else s.merged([(ops, left)]),
+        s.faster(ops, us - left) if update.foreach else s.merged([ops], [left]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,

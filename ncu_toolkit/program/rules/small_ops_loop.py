@@ -25,7 +25,7 @@ Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from ncu_toolkit.base.core import units
@@ -72,17 +72,14 @@ def find(s: StepFacts) -> StepOutcome:
     loops += [run for run, _ in items]
     places = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
-    if handed := sorted(_patterns.arguments(s)):  # what passes get goes with them
+    copies = [handed] if (handed := sorted(_patterns.arguments(s))) else []
+    if handed:  # what passes get goes with them
         places += handed
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
     periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
-    as_one: list[tuple[Sequence[int], float]] = [
-        (loop, _stays(s, loop, sms, n)) for loop, n in zip(loops, periods, strict=True)
-    ]
-    stays = sum(us for _, us in as_one)
-    if handed:
-        as_one.append((handed, s.account.exclusive_us[handed[0]]))
+    times = [_stays(s, loop, sms, period) for loop, period in zip(loops, periods, strict=True)]
+    stays = sum(times)
     evidence = (
         s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
         fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", TIMES),
@@ -105,7 +102,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)}. One {'pass over all items' if passes else 'launch'} could do the work of a loop.",
         "low",
-        s.merged(as_one),
+        s.merged([*loops, *copies], [*times, *map(s.longest, copies)]),
         ops=places,
         gaps=gaps,
         evidence=evidence,

@@ -40,7 +40,8 @@ _CALLS: Final = {
 def find(s: StepFacts) -> StepOutcome:
     found = _patterns.composed(s)
     groups = [group for each in found.values() for group in each]
-    places, us, stays = s.as_one(groups)
+    places = [at for group in groups for at in group]
+    us, stays = s.us(places), sum(map(s.longest, groups))
     evidence = (
         s.part("written_out", "Written out", us, f"Part of the {s.word} in launches that compute a known function step by step."),
     )  # fmt: skip
@@ -52,7 +53,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.listed(told)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
         f"{s.of_step(us)} as written.",
         "medium",
-        s.merged([(group, s.longest(group)) for group in groups], most=False),
+        s.merged(groups, most=False),
         ops=places,
         evidence=evidence,
         arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all.",

@@ -46,7 +46,8 @@ _ADVICE: Final = {
 
 def find(s: StepFacts) -> StepOutcome:
     chains = list(_chains(s))
-    places, us, stays = s.as_one(chains)
+    places = [at for chain in chains for at in chain]
+    us, stays = s.us(places), sum(map(s.longest, chains))
     evidence = (
         s.part("chains", "In chains", us,
                f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
@@ -61,7 +62,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
         f"wrote, one fused kernel can replace a chain.",
         "low",
-        s.merged([(group, s.longest(group)) for group in chains], most=False),
+        s.merged(chains, most=False),
         ops=places,
         evidence=evidence,
         arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all.",

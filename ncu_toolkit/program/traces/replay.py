@@ -6,9 +6,10 @@ that it began after. An operation begins once it is queued, the one before it in
 and what it waited for on other streams has ended; a call that waits returns after the operation that
 it waited for. The step is repeated until it is steady, so that a host that is ahead stays ahead.
 
-The times between two calls and of each operation are the recorded ones. The way of a launch to an idle
-GPU, and the time between two queued operations, are the trace's medians, so that a step that is replayed
-unchanged need not take what was recorded: `Replay.error` says how far it is off."""
+The times between two calls and of each operation are the recorded ones, without what recording costs.
+The way of a launch to an idle GPU, and the time between two queued operations, are the trace's usual
+ones, so that a step that is replayed unchanged need not take what was recorded: `Replay.error` says how
+far it is off."""
 
 import statistics
 from bisect import bisect_right
