@@ -72,7 +72,9 @@ def find(s: StepFacts) -> StepOutcome:
     loops += [run for run, _ in items]
     places = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
-    if handed := sorted(_patterns.arguments(s)):  # what passes get goes with them
+    if handed := sorted(
+        _patterns.arguments(s, (run for run, _ in items))
+    ):  # what passes get goes with them
         places += handed
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
