@@ -289,7 +289,7 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     where: tuple[str, ...] = ()
     """The user's lines, those with most time first."""
     switch: str = ""
-    """What `ncu-toolkit try` throws for it; empty where there is none."""
+    """The setting that `ncu-toolkit try` applies for it; empty where there is none."""
     before: tuple[str, ...] = ()
     """Ids of findings that it goes before, whatever they save: their fix waits for its fix, or it
     explains most of what they are about."""
@@ -367,7 +367,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """Switches that were thrown in a program, the best first."""
+    """Settings that were tried in a program, the best first."""
 
     program: str
     gpu: str
