@@ -206,7 +206,7 @@ def test_python(pair: tuple[str, str]) -> None:
     assert found.steps[0].prediction is not None
     assert "2.62× faster" in str(found)
     frame = found.to_frame()
-    assert frame["part"].iloc[0] == "Copies that no kernel hides"
+    assert frame["part"].iloc[0] == "Exposed copies"
     report = HERE / "program" / "profiled" / "h100-waves.ncu-rep.xz"
     with pytest.raises(InputProblem, match="is a trace of a program"):
         ncu_toolkit.compare(pair[0], report)

@@ -607,8 +607,7 @@ def test_loops_of_varying_length_are_one_step_each() -> None:
 def test_what_repeats_in_a_step_is_said() -> None:
     frames = sequence(("abc" * 10 + "Z") * 6)
     assert (
-        find_step(frames).said
-        == "Step: 31 launches that repeat; it holds 10 passes of 3 launches, 62.8 µs each."
+        find_step(frames).said == "Step: 31 operations; inner loop of 3, 10 times (62.8 µs each)."
     )
-    assert find_step(sequence("abcdef" * 6)).said == "Step: 6 launches that repeat."
-    assert find_step(programs.gpt()).said.startswith("Step: 987 launches and copies that repeat")
+    assert find_step(sequence("abcdef" * 6)).said == "Step: 6 operations."
+    assert find_step(programs.gpt()).said.startswith("Step: 987 operations")

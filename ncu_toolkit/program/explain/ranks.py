@@ -38,7 +38,7 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
             summary="No rank is late, and other work hides the collectives, or they take little of the step.",
         )]  # fmt: skip
     then = tuple(
-        (f"on rank {rank}, as on the others: {each.title[:1].lower()}{each.title[1:]}", program.saving(each, usual), *each.where[:1])
+        (f"{visible(each.title).partition(' (the GPU')[0]}, on all ranks", program.saving(each, usual), *each.where[:1])
         for each in own[: max(0, cards - len(shown))]
     )  # fmt: skip
     mean = [sum(getattr(row, name) for row in job.rows) / len(job.rows) for name in _PARTS]

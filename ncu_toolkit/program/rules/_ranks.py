@@ -103,7 +103,7 @@ def _late(
             "Bind each process to other cores, of the NUMA node of its GPU (numactl), and look for what else runs on them."
         )
     elif host is not None:
-        cause += f" On it: {host.title[:1].lower()}{host.title[1:]}. {host.summary}"
+        cause += f" {host.title.partition(' (')[0]}: {host.summary}"
         where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
     kind = job.exchanges[0].kind  # what is waited in most
     if kind == "all-to-all":

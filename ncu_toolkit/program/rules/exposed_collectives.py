@@ -30,7 +30,7 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._words import ADVICE
 from ncu_toolkit.program.traces.classes import exchange_kind
 
-TITLE: Final = "Collectives that nothing hides"
+TITLE: Final = "Exposed communication"
 
 
 def find(s: StepFacts) -> StepOutcome:

@@ -37,7 +37,7 @@ from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
 
-TITLE: Final = "The host launches too slowly"
+TITLE: Final = "Launch-bound (the GPU waits for kernel launches)"
 MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )

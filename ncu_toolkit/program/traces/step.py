@@ -241,8 +241,7 @@ class _Run:
     def _repeat(self, period: int, begin: int, end: int) -> str:
         """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
         at = (self.start >= begin) & (self.start < end)
-        many = "launches" if self.kernel[at].all() else "launches and copies"
-        said = f"Step: {units.counted(period, 'launch', many)} that repeat{'s' * (period == 1)}"
+        said = f"Step: {units.counted(period, 'operation')}"
         code, time, start = self.code[at], self.time[at], self.start[at]
         inner = _stretch(self.np, code, time)
         if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
@@ -250,8 +249,8 @@ class _Run:
             passes = (last - first) // length
             each = (start[first + (passes - 1) * length] - start[first]) / (passes - 1) / 1e3
             said += (
-                f"; it holds {units.count(passes)} passes of "
-                f"{units.counted(length, 'launch', many)}, {units.duration(float(each))} each"
+                f"; inner loop of {units.count(length)}, {units.count(passes)} times "
+                f"({units.duration(float(each))} each)"
             )
         return said
 
