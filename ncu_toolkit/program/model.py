@@ -320,7 +320,7 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     where: tuple[str, ...] = ()
     """The user's lines, those with most time first."""
     switch: str = ""
-    """What `ncu-toolkit try` throws for it; empty where there is none."""
+    """The setting that `ncu-toolkit try` applies for it; empty where there is none."""
     edit: Edit | None = None
     """The change of the step that its fix is; None of what has nothing to gain."""
     before: tuple[str, ...] = ()
@@ -400,7 +400,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """Switches that were thrown in a program, the best first."""
+    """Settings that were tried in a program, the best first."""
 
     program: str
     gpu: str

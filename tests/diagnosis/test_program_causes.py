@@ -298,6 +298,14 @@ def average(made: programs.Machine) -> None:
             made.launch(word, 3.0, 20 + size % 9, host_us=25.0, line="fit.py:9")
 
 
+def copies(made: programs.Machine) -> None:
+    """The same with a copy of each parameter: these copies are of no other loop."""
+    for size in range(60):
+        made.copy("DtoD", 1 << 24, line="fit.py:9")
+        for word in (programs.MUL, programs.ADD):
+            made.launch(word, 3.0, 20 + size * size % 23, host_us=25.0, line="fit.py:9")
+
+
 def crops(made: programs.Machine) -> None:
     """Pictures cut out and resized one by one: no update of parameters."""
     for size in range(96):
@@ -341,6 +349,7 @@ def reading(made: programs.Machine) -> None:
     ("work", "rule", "says"),
     [
         (average, "optimizer-launches", "torch._foreach_lerp_"),
+        (copies, "optimizer-launches", "torch._foreach_lerp_"),
         (items, "small-ops-loop", "one after another in one tensor"),
         (crops, "small-ops-loop", ""),
         (layers, "launch-bound", "torch.compile"),

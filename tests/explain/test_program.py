@@ -61,7 +61,7 @@ FP32 = StepFinding(
 )
 SPELLED = StepFinding(
     rule="spelled-out",
-    title="Attention written out, 3 × 7 launches",
+    title="Unfused attention, 3 × 7 launches",
     summary="Seven launches do what one fused kernel does.",
     confidence="medium",
     ceiling_us=3_100.0,
@@ -152,13 +152,11 @@ def test_the_first_screen_answers() -> None:
     assert screen[2].endswith("  saves up to 27 of 46.6 ms · clear cause")
     assert "1. Allow TF32" in text
     assert "where   model.py:21" in text
-    assert re.search(
-        r"then    Attention written out, 3 × 7 launches  +saves up to 3.1 ms +model", text
-    )
+    assert re.search(r"then    Unfused attention, 3 × 7 launches +saves up to 3.1 ms +model", text)
     assert re.search(
         r"        Optimizer of 62 × 12 launches  +saves up to 2.4 ms +train.py:33", text
     )
-    assert re.search(r"        all three +46.6 → 15 ms at best", text)
+    assert re.search(r"        all three +46.6 → 15 ms if fixed", text)
     assert "where the step goes" in text
     assert re.search(r"products +█+▍? +67 %", text)
 
@@ -223,7 +221,7 @@ def test_every_writer_shows_the_same(form: str) -> None:
         "clear cause",
         "where the step goes",
         "all three",
-        "46.6 → 15 ms at best",
+        "46.6 → 15 ms if fixed",
         "Optimizer of 62 × 12 launches",
         "model.py",
     ):

@@ -436,14 +436,15 @@ def _then(
     wall, rows, unit = found.account.wall_us, [], _whole(found)[0]
     for x in costly[start:CARDS]:
         place = visible("".join(x.where[:1]))
-        rows.append((title_of(found, x), saving(x, found, whole=False), place))
+        title = title_of(found, x).partition(" (the GPU")[0]
+        rows.append((title, saving(x, found, whole=False), place))
     if len(costly) > 1 and found.together_us > 0:
         left = f"{_in_unit(max(0.0, wall - found.together_us), found)}{unit}"
         more = f"these and {len(costly) - CARDS} more"
         every = {2: "both", 3: "all three"}.get(len(costly), more)
         now = f"{units.duration(wall).removesuffix(unit)} → {left}"
         said = f"{left} of the {found.step.word} left" if _idling(found) else now
-        rows.append((every, f"{said} at best", ""))
+        rows.append((every, f"{said} if fixed", ""))
     return tuple(rows)
 
 

@@ -31,8 +31,7 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._words import ADVICE
 from ncu_toolkit.program.traces.classes import exchange_kind
 
-TITLE: Final = "Collectives that nothing hides"
-_OVERLAP: Final = "Let DDP overlap: gradient buckets (bucket_cap_mb), static_graph=True, no_sync() while gradients accumulate."
+TITLE: Final = "Exposed communication"
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -55,7 +54,6 @@ def find(s: StepFacts) -> StepOutcome:
             s.ops[at].end - s.ops[at].start
         )
     kind = max(times, key=times.__getitem__)
-    change = (_OVERLAP,) if kind == "all-reduce" else ADVICE.get(kind, (_OVERLAP,))
     return s.finding(
         f"{units.counted(len(places), 'collective')}: {s.of_step(us)} with nothing beside them.",
         "medium",
@@ -66,7 +64,7 @@ def find(s: StepFacts) -> StepOutcome:
         advice=s.advice(
             "Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile.",
             torch=(
-                *change,
+                *ADVICE.get(kind, ADVICE["all-reduce"]),
                 "Compare the ranks: where one is slower, the others wait in the collective.",
             ),
         ),

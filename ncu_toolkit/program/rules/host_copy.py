@@ -115,7 +115,9 @@ def _tiny(s: StepFacts) -> StepFinding | None:
     if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
         return None
     every = {*places}
-    if 2 * len(every & _patterns.arguments(s)) > len(places):
+    if 2 * len(every & _patterns.arguments(s, (run for run, _ in _patterns.items(s)))) > len(
+        places
+    ):
         return None  # they go with the loop that they are made for
     after = {at + 1 for at in places} - every
     gaps = [

@@ -56,7 +56,7 @@ from ncu_toolkit.program.rules._host import (
 )
 from ncu_toolkit.program.rules._loader import ALONE, IF_SO, Loader
 
-TITLE: Final = "The GPU waits for other work of the host"
+TITLE: Final = "CPU-bound (the GPU waits for Python or other host code)"
 AGAIN: Final = "Code is compiled again and again"
 LOADER: Final = "The GPU waits for the DataLoader"
 #: Part of the time (0-1) from which a function, or a loader, has advice of its own.

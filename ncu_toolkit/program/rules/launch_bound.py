@@ -39,7 +39,7 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
 from ncu_toolkit.program.traces.replay import RECORDED
 
-TITLE: Final = "The host launches too slowly"
+TITLE: Final = "Launch-bound (the GPU waits for kernel launches)"
 MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )
@@ -58,7 +58,7 @@ _ADVICE: Final = {
     "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
     "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
-                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.", _LARGER),
+                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: fix these places.", _LARGER),
     "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
     "numba": ("Merge small kernels, or give each more work.",
               "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
@@ -67,9 +67,9 @@ _ADVICE: Final = {
 }  # fmt: skip
 #: Said first where the step waits for the GPU.
 _WAITS: Final = {
-    "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: mend that first.",),
-    "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: mend that first.",),
-    "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: mend that first.",),
+    "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: fix that first.",),
+    "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: fix that first.",),
+    "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: fix that first.",),
 }  # fmt: skip
 
 

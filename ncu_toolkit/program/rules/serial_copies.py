@@ -27,7 +27,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
-TITLE: Final = "Copies in line with the kernels"
+TITLE: Final = "Copies not overlapped with compute"
 _WAIT: Final = (
     "Let the host wait for the event of the buffer that it uses again, not for all work in each step.",
 )

@@ -72,7 +72,8 @@ def find(s: StepFacts) -> StepOutcome:
     loops += [run for run, _ in items]
     places = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
-    copies = [handed] if (handed := sorted(_patterns.arguments(s))) else []
+    handed = sorted(_patterns.arguments(s, (run for run, _ in items)))
+    copies = [handed] if handed else []
     if handed:  # what passes get goes with them
         places += handed
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
@@ -129,11 +130,14 @@ def _stays(s: StepFacts, loop: tuple[int, ...], sms: int, period: int = 1) -> fl
 
 def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
     """Runs of launches with grids below the SMs, in which each is of the shape PERIOD or fewer
-    launches before, TIMES passes or more. An optimizer's launches are left out."""
+    launches before, TIMES passes or more. An optimizer's launches are left out, and collectives."""
     update = _patterns.optimizer(s)
     taken = set(update.ops) if update else set()
     for queue in s.queues:
-        small = [0 < _blocks(s.launches[at]) < sms and at not in taken for at in queue]
+        small = [
+            0 < _blocks(s.launches[at]) < sms and at not in taken and s.classes[at] != "collective"
+            for at in queue
+        ]
         at = 0
         while at < len(queue):
             end = at

@@ -28,7 +28,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
 
-TITLE: Final = "Norm, activation, softmax or loss written out"
+TITLE: Final = "Unfused norm, activation, softmax or loss"
 _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',

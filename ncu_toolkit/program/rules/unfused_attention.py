@@ -31,7 +31,7 @@ from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
-TITLE: Final = "Attention written out"
+TITLE: Final = "Unfused attention"
 
 
 def find(s: StepFacts) -> StepOutcome:

@@ -33,7 +33,7 @@ from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 _OWN: Final = "Or write them into your own kernel, where one is beside them."
-TITLE: Final = "Elementwise kernels one after another"
+TITLE: Final = "Unfused elementwise kernels"
 _PASSES: Final = ("elementwise", "layout", "random")
 _ADVICE: Final = {
     "": ("Write one kernel for each chain.",),
