@@ -20,7 +20,7 @@ def table(programs: Sequence[RecordedProgram]) -> str:
     given = cases(programs, ours)
     first = {case.name for case in given if case.rank == 1}
     lines = [
-        "| program | first cause | step before | saves at most | step after | saved |",
+        "| program | first cause | step before | saves up to | step after | saved |",
         "|---|---|---:|---:|---:|---:|",
     ]
     within = 0

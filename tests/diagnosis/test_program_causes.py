@@ -39,7 +39,7 @@ def test_the_gpt_of_the_design() -> None:
         for at, op in enumerate(found.step.ops)
         if op.kind == "kernel" and "gemm" in found.step.trace.shapes[op.shape].kernel
     )
-    assert first.ceiling_us == pytest.approx(products * 7 / 8)
+    assert first.ceiling_us == pytest.approx(products * 7 / 8, rel=1e-3)
     assert {"unfused-attention", "optimizer-launches", "spelled-out"} <= set(named(found))
     attention = of_rule(found, "unfused-attention")
     assert attention is not None
@@ -191,7 +191,7 @@ def test_the_host_would_be_ahead_without_its_waits() -> None:
         found = diagnosed(made.trace())
         finding = of_rule(found, "host-sync")
         assert finding is not None
-        assert ("as launches come late" in finding.summary) == covered
+        assert "as launches come late" in finding.summary
         assert (of_rule(found, "launch-bound") is None) == covered
         assert found.together_us <= found.account.wall_us
 
@@ -212,7 +212,6 @@ def test_late_launches_belong_to_what_would_merge_them() -> None:
         assert found.together_us <= found.account.wall_us
         if others == 8:
             assert found.findings[0].ceiling_us > 0.7 * found.account.wall_us
-            assert "gaps in which the next was not launched yet" in found.findings[0].summary
 
 
 def test_an_update_written_out_is_replaced() -> None:

@@ -32,13 +32,13 @@ from ncu_toolkit.kernel.gpu import cuda
 from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.program.analysis.program import judged as judged_trace
 from ncu_toolkit.program.analysis.trial import TryRun, judged, save_trial, trial_path
-from ncu_toolkit.program.diagnosis import together
 from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial, Step, Trace, Tried
 from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.recording.program_run import name_of
 from ncu_toolkit.program.recording.step_run import TRACE
 from ncu_toolkit.program.switches import Switch, switches
 from ncu_toolkit.program.traces.files import write_trace
+from ncu_toolkit.program.traces.replay import Replay
 from ncu_toolkit.program.traces.step import find_step
 
 DEFAULT_RUNS: Final = 5
@@ -383,9 +383,8 @@ def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> 
     if not mine:
         return tried
     ids = tuple(each.rule for each in mine)
-    return msgspec.structs.replace(
-        tried, causes=ids, ceiling_us=together(mine, found.account, found.step.ops)
-    )
+    saved = Replay(found.step, found.account).saved_us(*(each.edit for each in mine))
+    return msgspec.structs.replace(tried, causes=ids, ceiling_us=saved)
 
 
 def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant | None:

@@ -33,9 +33,11 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
+from ncu_toolkit.program.traces.replay import RECORDED
 
 TITLE: Final = "Launch-bound (the GPU waits for kernel launches)"
 MANY: Final = Threshold(
@@ -49,8 +51,6 @@ ALONE: Final = Threshold(
 )
 _OF_XLA: Final = re.compile(r"fusion|^wrapped_")
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
-#: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
-RECORDED_US: Final = 2.0
 _LARGER: Final = (
     "Or give each launch more work: a larger batch, or all items of a loop in one call."
 )
@@ -88,22 +88,16 @@ def find(s: StepFacts) -> StepOutcome:
     few = min(MANY.value, s.step.launches / 2)
     if len(late) < few or not s.worth(us, WAITING):
         return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
-    recorded = RECORDED_US * len(late)
-    sure = s.worth(us - recorded, WAITING)
-    each = us / len(late)
     if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
     finding = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
-        "high" if sure else "low",
-        us,
+        "high" if s.worth(us - len(late) * RECORDED[0] / 1e3, WAITING) else "low",
+        Edit(graphed=frozenset(range(len(s.ops)))),
         gaps=late,
         evidence=evidence,
-        arithmetic=(
-            f"{len(late)} gaps of {units.duration(each)} on average: {units.duration(us)}. They close if work is always queued.",
-            f"Recording made about {units.duration(min(us, recorded))} of that.",
-        ),
+        arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}.",
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
     )
     return msgspec.structs.replace(finding, title=_EAGER) if _eager(s) else finding
