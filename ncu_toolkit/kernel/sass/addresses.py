@@ -67,7 +67,7 @@ LONGEST: Final = 20_000
 _PASSES: Final = 12
 _STEPS: Final = 30_000
 #: Warps that look for what the others did not reach.
-_TRIES: Final = 6
+_TRIES: Final = 8
 #: Where the parameters begin in constant bank 0, by the first compute capability (CUDA binary utilities).
 _PARAMETERS: Final = ((10, 0x380), (9, 0x210), (7, 0x160), (0, 0x140))
 #: Where blockDim and gridDim are from CC 10.0 on; before at its start.
@@ -90,6 +90,8 @@ class Access:
     least_wavefronts: float = 0.0
     active: float = 1.0
     """The part of the requests in which a lane takes part."""
+    requests: int = 0
+    """How many of these the warps made that were followed on the usual path; 0 off it."""
     stopped: str = ""
     """What keeps it from being known: a register and where it comes from."""
     lanes: tuple[int, ...] = ()
@@ -104,6 +106,8 @@ class _Tally:
     requests: int = 0
     active: int = 0
     """Those in which a lane took part."""
+    usual: int = 0
+    """Those of them on the usual path."""
     sectors: float = 0.0
     wavefronts: float = 0.0
     least_sectors: float = 0.0
@@ -172,7 +176,15 @@ def _access(index: int, seen: Sequence[_Tally]) -> Access:
     least = first.least_sectors / first.active, first.least_wavefronts / first.active
     active = first.active / first.requests
     return Access(
-        index, sectors or None, least[0], wavefronts or None, least[1], active, "", first.lanes
+        index,
+        sectors or None,
+        least[0],
+        wavefronts or None,
+        least[1],
+        active,
+        first.active * first.usual,
+        "",
+        first.lanes,
     )
 
 
@@ -315,6 +327,8 @@ class _Warp(Registers):
         self.waiting: dict[str, list[tuple[int, np.ndarray]]] = {}
         self.unsure: dict[str, str] = {}
         """Barriers at which lanes meet again that a branch on unknown data parted."""
+        self.aside: set[str] = set()
+        """Barriers at which lanes come back from a way that a bound or a parameter rules out."""
         self.alive = mask.copy()
         self.ways: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
 
@@ -405,6 +419,7 @@ class _Warp(Registers):
             self.barriers.pop(name, None)  # the last one is the innermost
             self.barriers[name] = mask
             self.unsure.pop(name, None)
+            self.aside.discard(name)
             return pc + 1
         elif i.base == "BREAK":
             if name in self.barriers:
@@ -435,6 +450,7 @@ class _Warp(Registers):
                 del self.waiting[name]
                 self.barriers.pop(name, None)
                 self.unsure.pop(name, None)
+                self.aside.discard(name)
 
     def _branch(self, pc: int, i: Decoded, condition: Lanes) -> int | None:
         target = next(iter(self.of.targets.get(pc, ())), pc + 1)
@@ -459,9 +475,11 @@ class _Warp(Registers):
             return target
         if not certain:
             tried = self.of.ways[pc]
-            usual = 1 if self.of.exploring else 3  # times as often as the other way
-            if tried[bool(on)] > usual * (tried[not on] + 1) - self.of.exploring:
+            rarely = 1 if self.of.exploring else 3  # as often as the other way, or a third as often
+            if tried[bool(on)] > rarely * (tried[not on] + 1) - self.of.exploring:
                 on = not on
+                if target > pc:
+                    self.aside.add(next(reversed(self.barriers), _END))
             tried[bool(on)] += 1
             if why:
                 self.unsure[next(reversed(self.barriers), _END)] = why
@@ -563,6 +581,7 @@ class _Warp(Registers):
         seen.unknown.update(self.unsure.values())
         seen.requests += 1
         seen.active += 1
+        seen.usual += not (self.of.exploring or self.aside)
         places = [part for part in i.operands if "[" in part]
         if i.base == "LDGSTS":
             copied = on
