@@ -36,6 +36,7 @@ from ncu_toolkit.base.document.card import kernel_name
 from ncu_toolkit.base.model import NOT_MEASURED, Diagnosis, Frame, Origin, Profile
 from ncu_toolkit.base.model.profile import Extents
 from ncu_toolkit.kernel.report import messages, ncu_action, reader
+from ncu_toolkit.kernel.report.ncu_source import Line
 from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
@@ -554,12 +555,20 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         ) as crew,
     ):
         parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
-        if ncu_action.fits_here():
+        forks = ncu_action.fits_here()
+        if forks:
             first = Path(scratch) / "first.ncu-rep"
             at = next((at for at, code in enumerate(file.codes) if code.base is not None), 0)
             file.write_part(first, [at])
-            crew.fork(min(jobs, len(spans)), partial(_prepare, first, file.codes, at))
-        report, part = file.examined(allow_partial=options.allow_partial)
+            crew.fork(min(jobs, len(spans)), partial(_prepare, first))
+        examined: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
+
+        def examine() -> None:
+            examined.append(file.examined(allow_partial=options.allow_partial))
+
+        lines = _texts(file, jobs, timeout, forks, Path(scratch), examine)
+        ((report, part),) = examined
+        part = replace(part, lines=lines)
         tasks = [
             (path, str(own), options, part.of(span)) for own, span in zip(parts, spans, strict=True)
         ]
@@ -584,10 +593,36 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     return Packed(_file(path, reader.counted(report, seen), names), found)
 
 
-def _prepare(launch: Path, codes: Sequence[messages.Code], place: int) -> None:
+def _texts(
+    file: reader.ReportFile, jobs: int, timeout: float, forks: bool, scratch: Path, meanwhile: Callable[[], None]
+) -> dict[bytes, dict[int, Line]]:  # fmt: skip
+    """Texts of the codes of a report that the cache does not have, made by processes that end with
+    it: the disassembler takes memory that it never frees, and has a thread, so that a process with
+    it cannot be forked. Those that cannot be made are left to who reads the launches."""
+    part = reader.ReportPart(file.path.name, "", {}, codes=dict(enumerate(file.codes)))
+    wanted = sorted(reader.lacking_texts(part), key=lambda place: -len(file.codes[place].text))
+    tasks = []
+    for share in range(min(jobs, len(wanted))):
+        span = wanted[share::jobs]
+        path = scratch / f"texts-{share}.ncu-rep"
+        file.write_part(path, span)
+        tasks.append((path, replace(part, span=span, codes={at: file.codes[at] for at in span})))
+    found: dict[bytes, dict[int, Line]] = {}
+    if not tasks:
+        meanwhile()
+    function = "ncu_toolkit.kernel.report.reader:texts_of"
+    with workers.WorkerPool(function, timeout, lambda index: f"texts {index}") as pool:
+        if forks:
+            pool.fork(len(tasks))
+        for done in pool.run(tasks, jobs, meanwhile):
+            found |= done.value or {}
+    return found
+
+
+def _prepare(launch: Path) -> None:
     """What every process that reads a part has to do first."""
     prepare()
-    reader.prepare(launch, codes, place)
+    reader.prepare(launch)
 
 
 def read_part(
@@ -597,7 +632,11 @@ def read_part(
     report of those alone."""
     launches: list[LaunchResult] = []
     seen = reader.visit_part(
-        Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options)
+        Path(plain),
+        Path(plain).parent,
+        part,
+        _judge_into(launches, path, options),
+        wanted=_wanted(options),
     )
     return _pickled(launches), seen
 

@@ -128,10 +128,11 @@ def profile_of(
     origin: model.Origin,
     code: CodeTexts | None,
     contradictions: Mapping[str, tuple[str, ...]],
+    tables: Mapping[str, bytes] | None = None,
 ) -> model.Profile:
     """A launch as a Profile. Contradictions of its instruction table and its figures are added to
-    those given; where its counters are not its own, it has none."""
-    metrics = Metrics(action)
+    those given; where its counters are not its own, it has none. `tables` as in `Metrics`."""
+    metrics = Metrics(action, tables)
     device = _device(metrics)
     readings = _readings(metrics.value, device.cc, _workload(action))
     launch = _launch(metrics, readings)

@@ -21,13 +21,21 @@ from ncu_toolkit.base.core.cache import seal, unsealed
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.base.model import Instruction, InstructionMix
-from ncu_toolkit.kernel.report import integrity
+from ncu_toolkit.kernel.report import integrity, messages
 from ncu_toolkit.kernel.report.integrity import Check
 from ncu_toolkit.kernel.report.messages import UNKNOWN, Code
 
 _EXECUTED, _THREADS, _SAMPLES = (
     registry.SOURCE_METRICS[short][0] for short in ("executed", "threads", "samples")
 )
+#: Metrics whose tables are read by `Metrics.table`, and those whose tables are read otherwise.
+TABLES: Final = frozenset(
+    [name for names in registry.SOURCE_METRICS.values() for name in names]
+    + [registry.sample_metric(reason, not_issued=only) for reason in registry.STALL_REASONS for only in (False, True)]
+)  # fmt: skip
+KEPT: Final = frozenset(
+    {*registry.TIMELINE, registry.OPCODE_METRIC, registry.OPCODE_THREADS_METRIC, registry.LAUNCH_FACTS["function"]}
+)  # fmt: skip
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 _LANES: Final = 32
@@ -66,8 +74,12 @@ class CodeTexts:
     folder: Path | None = None
     """Folder of cached lines for the module that makes them; None without a cache."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
+    """By digest of the code and distance from its start."""
     _made: dict[Code, tuple[Sequence[int], list[Line]]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
+    _first: dict[tuple[int, int], Any] = field(default_factory=dict)
+    """The launch that is asked for all code of a module: each takes the module apart anew, in a
+    sixth of a second and 30 MB."""
     written: int = 0
 
     def of(self, place: int) -> Code:
@@ -82,6 +94,8 @@ class CodeTexts:
         if (made := self._made.get(code)) and made[0] == addresses:
             return made[1]
         known, found = self._known(code), list[Line]()
+        if code.module is not None:
+            action = self._first.setdefault(code.module, action)
         for address in addresses:
             line = known.get(address - base)
             if line is None:
@@ -113,10 +127,25 @@ class CodeTexts:
         wanted = self.folder is not None and code.embedded
         return self.folder / f"{code.digest.hex()}.json" if self.folder and wanted else None
 
-    def complete(self) -> bool:
-        """Whether the lines of every launch's code came from the cache."""
-        paths = filter(None, map(self._file, self.codes.values()))
-        return all(path.is_file() for path in paths)
+    def lacking(self) -> list[int]:
+        """A launch of each code that is in the report and not in the cache."""
+        first: dict[Path | bytes, int] = {}
+        for place, code in self.codes.items():
+            if code.embedded and (code.base or 0) >= _LOWEST_BASE:
+                first.setdefault(self._file(code) or code.digest, place)
+        return [place for of, place in first.items() if isinstance(of, bytes) or not of.is_file()]
+
+    def made(self, metrics: "Metrics", place: int) -> dict[int, Line]:
+        """The lines of a launch's code by distance from its start."""
+        addresses = set(metrics.by_address("executed"))
+        _samples(metrics, not_issued=False, addresses=addresses)
+        self.lines(metrics.action, self.of(place), sorted(addresses))
+        return self._lines.get(self.of(place).digest, {})
+
+    def give(self, lines: Mapping[bytes, dict[int, Line]]) -> None:
+        """Take lines that another process made, to be cached once their code was read."""
+        self._lines |= lines
+        self._new |= lines.keys()
 
     def keep(self, code: Code) -> None:
         """Cache the lines of code without contradictions, where the folder can be written."""
@@ -190,10 +219,13 @@ class Value(NamedTuple):
 class Metrics:
     """The metrics of one launch, as the profiler's module gives them."""
 
-    def __init__(self, action: Any) -> None:
-        self.action = action
+    def __init__(self, action: Any, tables: Mapping[str, bytes] | None = None) -> None:
+        """`tables` are those that were taken out of its message (`messages.lighter`)."""
+        self.action, self._tables = action, tables or {}
         self.names = frozenset(action.metric_names())
-        self._ids: dict[tuple[int, int, int], list[int]] = {}
+        self._ids: dict[tuple[int | bytes, ...], list[int]] = {}
+        self._made: dict[bytes, tuple[list[int], list[float]]] = {}
+        self._numbers = messages.Numbers()
         self.checks: list[Check] = []
         """Relations of the tables that were read."""
 
@@ -230,24 +262,40 @@ class Metrics:
     def table(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
         """Addresses and values of a metric's instances. Values are empty where all of them are
         0."""
-        found, ids, count = self.instances(name)
-        if not count:
-            return [], []
-        # Tables of one pass have equal addresses if their ends and counts are equal.
-        key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
-        addresses = self._ids.get(key)
-        if addresses is None:
-            addresses = self._ids[key] = list(map(_bound(ids, "as_uint64"), range(count)))
+        found: Any = self.get(name)
+        values: list[float] | None = None
+        if found is not None and (entries := self._tables.get(name)):
+            addresses, values = self._read(entries)
+        else:
+            found, ids, count = self.instances(name)
+            if not count:
+                return [], []
+            # Tables of one pass have equal addresses if their ends and counts are equal.
+            key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
+            addresses = self._ids.get(key) or list(map(_bound(ids, "as_uint64"), range(count)))
+            self._ids[key] = addresses
         total = found.as_double() if additive and found.has_value() else None
         if total == 0:
             return addresses, []
-        values = list(map(_bound(found, "as_double"), range(count)))
+        if values is None:
+            values = list(map(_bound(found, "as_double"), range(count)))
         if not self.can_be(name, [*values, total or 0.0]):
             return [], []
         if total is not None:
             relation = "total = sum over instructions"
             self.checks.append(_summed(relation, name, total, sum(values), "its instructions"))
         return addresses, values
+
+    def _read(self, entries: bytes) -> tuple[list[int], list[float]]:
+        """The same of a table that was taken out: many of a launch are equal."""
+        made = self._made.get(entries)
+        if made is None:
+            keys, values = messages.table(entries, self._numbers)
+            addresses = self._ids.setdefault(keys, [])
+            if not addresses:
+                addresses += map(self._numbers.__getitem__, keys)
+            made = self._made[entries] = addresses, values
+        return made
 
     def can_be(self, name: str, counts: Sequence[float]) -> bool:
         """Whether all counts of a table can be: finite, and neither negative nor overflown."""
