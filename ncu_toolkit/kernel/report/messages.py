@@ -462,19 +462,25 @@ def lighter(
     return b"".join(pieces), tables
 
 
-class Numbers(dict[bytes, int]):
-    """Numbers by their encoding, each decoded once."""
+class _Numbers(dict[bytes, int]):
+    """Numbers by their encoding: most come again, and decoding one takes ten times as long."""
 
     def __missing__(self, varint: bytes) -> int:
+        if len(self) > _REMEMBERED:
+            self.clear()
         self[varint] = value = _integer(varint) & _UINT64
         return value
 
 
-def table(entries: bytes, numbers: Numbers) -> tuple[tuple[bytes, ...], list[float]]:
-    """The keys, encoded, and the counts of a table that `lighter` took out."""
+_REMEMBERED: Final = 1 << 17
+NUMBERS: Final = _Numbers()
+
+
+def table(entries: bytes) -> tuple[tuple[bytes, ...], list[float]]:
+    """The keys, encoded (`NUMBERS`), and the counts of a table that `lighter` took out."""
     found = _entries_of(entries[3] - 1)[2].findall(entries)
     keys, counts = zip(*found, strict=True)
-    return keys, [float(numbers[count]) for count in counts]
+    return keys, list(map(float, map(NUMBERS.__getitem__, counts)))
 
 
 def _scalar(message: bytes) -> float | bytes | None:
