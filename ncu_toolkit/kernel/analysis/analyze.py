@@ -6,6 +6,8 @@ that are incomplete are part of the result."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
 import math
 import os
@@ -35,7 +37,7 @@ from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.card import kernel_name
 from ncu_toolkit.base.model import NOT_MEASURED, Diagnosis, Frame, Origin, Profile
 from ncu_toolkit.base.model.profile import Extents
-from ncu_toolkit.kernel.report import messages, ncu_action, reader
+from ncu_toolkit.kernel.report import integrity, messages, ncu_action, reader
 from ncu_toolkit.kernel.report.ncu_source import Line
 from ncu_toolkit.kernel.report.reader import partly
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 #: Kernels that are named where a filter matches none.
 _EXISTING: Final = 8
+#: Bytes of answers that are kept; one to 10,000 launches takes 40 MB.
+_KEPT_BYTES: Final = 256 << 20
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
 
@@ -507,10 +511,16 @@ def read_packed(
     Raises:
         InputProblem, EnvironmentProblem: as `reader.visit_report`.
     """
-    before = _stamp(path)
+    before, kept = _stamp(path), _kept(path, options)
+    if kept is not None and (content := cache.unsealed(kept, own=True)):
+        with cache.without_collector():
+            answer: Packed = pickle.loads(content)
+        return answer
     found: Packed | ToolkitError
     try:
         found = _read_packed(path, options, jobs, timeout)
+        if kept and len(found.parts) > 1 and found.file.read == found.file.declared:
+            _keep(kept, found)
     except ToolkitError as refused:
         found = refused
     if before != _stamp(path):  # the file is read twice: here, and by the profiler's module
@@ -529,6 +539,31 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+def _kept(path: str, options: Options) -> Path | None:
+    """Where the answer to a report is kept: by its bytes and name, what was asked, and the modules
+    that read and judge it. None for whole profiles, which are large, and without a cache."""
+    if options.profiles or not ncu_action.fits_here():
+        return None
+    package = Path(__file__).parents[2]
+    try:
+        made = (
+            ncu_action.made_by(),
+            *sorted(package.rglob("*.py")),
+            *sorted(package.glob("data/*.*")),
+        )
+        what = integrity.digest(Path(path)), integrity.verify(Path(path)), cache.edition(*made)
+        named = hashlib.sha256(repr((path, options, sys.version, *what)).encode()).hexdigest()
+        return cache.cache_folder() / "answers" / named
+    except (OSError, ToolkitError):
+        return None  # the reader says why
+
+
+def _keep(path: Path, answer: Packed) -> None:
+    with contextlib.suppress(OSError):
+        cache.seal(path, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+        cache.trim(path.parent, _KEPT_BYTES)
 
 
 def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Packed:

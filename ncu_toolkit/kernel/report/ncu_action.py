@@ -42,6 +42,11 @@ def module() -> Any:
     return _loaded()[0]
 
 
+def made_by() -> Path:
+    """The file of the module's own code."""
+    return Path(getattr(module(), "_ncu_report", module()).__file__)
+
+
 def fits_here() -> bool:
     """Whether this process can use the module: no other C++ code was loaded before it."""
     return _loaded()[1] if "ncu_report" in sys.modules else not _others()

@@ -195,20 +195,6 @@ def _read_lines(path: Path | None) -> dict[int, Line]:
         return {}
 
 
-def trim(folder: Path) -> None:
-    """Delete the oldest cached files below a folder until KEPT_BYTES are left."""
-    with contextlib.suppress(OSError):
-        files = sorted(
-            ((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*.json")),
-            reverse=True,
-        )
-        left = KEPT_BYTES
-        for _, size, path in files:
-            left -= size
-            if left < 0:
-                path.unlink(missing_ok=True)
-
-
 class Value(NamedTuple):
     """A metric as the profiler has it; its unit is empty where the module names none."""
 

@@ -446,7 +446,7 @@ def prepare(path: Path) -> None:
 
 def lacking_texts(part: ReportPart) -> list[int]:
     """A launch of each code whose text is not in the cache."""
-    texts = CodeTexts(part.codes or {}, _texts_folder(ncu_action.module()))
+    texts = CodeTexts(part.codes or {}, _texts_folder())
     return texts.lacking()
 
 
@@ -471,7 +471,6 @@ def visit_part(
 ) -> int:
     """As `visit_report`, for a report that is read as it is, or a part of one, through a lighter
     one in the folder `scratch`. Returns how many launches it has."""
-    ncu = ncu_action.module()
     light = scratch / f"light-{path.name}"
     context, there, tables = _opened(path, light)
     several = any(at for at, _ in there)
@@ -486,7 +485,7 @@ def visit_part(
         codes = None if part.codes is None else dict[int, messages.Code]()
         part = ReportPart(part.file, part.ncu_version, shared, codes=codes, span=part.span)
     inside = {place: at for at, place in enumerate(sorted(places))}
-    texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder(ncu))
+    texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder())
     if texts is not None:
         texts.give(part.lines)
     with without_collector():
@@ -511,7 +510,7 @@ def visit_part(
                 if values is not None:
                     values(ncu_action.numbers(action))
     if texts is not None and texts.folder is not None and texts.written:
-        ncu_source.trim(texts.folder.parent)
+        cache.trim(texts.folder.parent, ncu_source.KEPT_BYTES)
     light.unlink(missing_ok=True)
     return len(there)
 
@@ -593,11 +592,10 @@ def ncu_version_in(data: framing.Content) -> str:
     return ""
 
 
-def _texts_folder(ncu: Any) -> Path | None:
-    """Folder of cached SASS texts of this module; None without a cache."""
+def _texts_folder() -> Path | None:
+    """Folder of cached SASS texts of NVIDIA's module; None without a cache."""
     try:
-        made = Path(getattr(ncu, "_ncu_report", ncu).__file__).stat()
-        return cache.cache_folder() / "sass" / f"{made.st_size:x}-{made.st_mtime_ns:x}"
+        return cache.cache_folder() / "sass" / cache.edition(ncu_action.made_by())
     except (OSError, EnvironmentProblem):  # There may be no home folder.
         return None
 
