@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 _EXISTING: Final = 8
 #: Bytes of answers that are kept; one to 10,000 launches takes 40 MB.
 _KEPT_BYTES: Final = 256 << 20
+#: Bytes of machine code that are worth another process for their texts: half a second, which its
+#: disassembler needs to begin, at 40 µs for an instruction of 16 bytes.
+_TEXTS_BYTES: Final = 1 << 20
+#: Launches that are inspected while the text of one's code is made.
+_LAUNCHES_A_TEXT: Final = 20
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
 
@@ -596,13 +601,23 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
             at = next((at for at, code in enumerate(file.codes) if code.base is not None), 0)
             file.write_part(first, [at])
             crew.fork(min(jobs, len(spans)), partial(_prepare, first))
-        examined: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
+        texts = _texts(file, jobs, Path(scratch))
+        known: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
 
-        def examine() -> None:
-            examined.append(file.examined(allow_partial=options.allow_partial))
+        def examine(jobs: int = 1) -> None:
+            known.append(file.examined(allow_partial=options.allow_partial, jobs=jobs))
 
-        lines = _texts(file, jobs, timeout, forks, Path(scratch), examine)
-        ((report, part),) = examined
+        # forks cannot share the launches once there are threads that wait for texts
+        if len(file.codes) > _LAUNCHES_A_TEXT * sum(len(each.span or ()) for _, each in texts):
+            examine(jobs)
+        lines: dict[bytes, dict[int, Line]] = {}
+        function = "ncu_toolkit.kernel.report.reader:texts_of"
+        with workers.WorkerPool(function, timeout, lambda index: f"the code in '{path}'") as pool:
+            if forks:
+                pool.fork(len(texts))
+            for done in pool.run(texts, jobs, None if known else examine):
+                lines |= done.value or {}
+        ((report, part),) = known
         part = replace(part, lines=lines)
         tasks = [
             (path, str(own), options, part.of(span)) for own, span in zip(parts, spans, strict=True)
@@ -629,28 +644,23 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
 
 
 def _texts(
-    file: reader.ReportFile, jobs: int, timeout: float, forks: bool, scratch: Path, meanwhile: Callable[[], None]
-) -> dict[bytes, dict[int, Line]]:  # fmt: skip
-    """Texts of the codes of a report that the cache does not have, made by processes that end with
-    it: the disassembler takes memory that it never frees, and has a thread, so that a process with
-    it cannot be forked. Those that cannot be made are left to who reads the launches."""
+    file: reader.ReportFile, jobs: int, scratch: Path
+) -> list[tuple[Path, reader.ReportPart]]:
+    """Launches of which the cache lacks the code's text, for `reader.texts_of`. The disassembler
+    takes memory that it never frees, and has a thread, so that a process with it cannot be forked:
+    those that make texts end before others read. Texts that they cannot make are left to these."""
     part = reader.ReportPart(file.path.name, "", {}, codes=dict(enumerate(file.codes)))
-    wanted = sorted(reader.lacking_texts(part), key=lambda place: -len(file.codes[place].text))
-    tasks = []
-    for share in range(min(jobs, len(wanted))):
-        span = wanted[share::jobs]
+    sizes = {place: len(file.codes[place].text) for place in reader.lacking_texts(part)}
+    count = min(jobs, len(sizes), 1 + sum(sizes.values()) // _TEXTS_BYTES)
+    spans: list[list[int]] = [[] for _ in range(count)]
+    for place in sorted(sizes, key=lambda place: -sizes[place]):
+        min(spans, key=lambda span: sum(sizes[at] for at in span)).append(place)
+    found = []
+    for share, span in enumerate(spans):
         path = scratch / f"texts-{share}.ncu-rep"
         file.write_part(path, span)
-        tasks.append((path, replace(part, span=span, codes={at: file.codes[at] for at in span})))
-    found: dict[bytes, dict[int, Line]] = {}
-    if not tasks:
-        meanwhile()
-    function = "ncu_toolkit.kernel.report.reader:texts_of"
-    with workers.WorkerPool(function, timeout, lambda index: f"texts {index}") as pool:
-        if forks:
-            pool.fork(len(tasks))
-        for done in pool.run(tasks, jobs, meanwhile):
-            found |= done.value or {}
+        codes = {at: file.codes[at] for at in span}
+        found.append((path, replace(part, span=span, codes=codes)))
     return found
 
 

@@ -287,8 +287,7 @@ class ReportFile:
 
     def forget(self) -> None:
         """Free what the bytes were read for."""
-        for name in ("sources", "codes"):
-            vars(self).pop(name, None)
+        vars(self).pop("sources", None)
 
     def plain(self, scratch: Path) -> Path:
         """The report as the profiler's module can read it: unpacked, without a damaged end, with
@@ -317,10 +316,12 @@ class ReportFile:
         frees the memory of a launch that it has opened."""
         wanted: dict[int, list[tuple[int, bytes]]] = {}
         ids: set[int] | None = set()
-        for at, kind, place in map(self._results.__getitem__, sorted(places)):
-            message = self._message(place)
+        for launch in sorted(places):
+            at, kind, place = self._results[launch]
+            message, module = self._message(place), self.codes[launch].module
             wanted.setdefault(at, []).append((kind, message))
-            of = messages.modules_of(kind, message)
+            kernel = module if kind == messages.KERNEL else None
+            of = (kernel[1],) if kernel else messages.modules_of(kind, message)
             ids = None if of is None or ids is None else ids.union(of)
         with path.open("wb") as sink:
             sink.write(self.frame.data[: self.frame.blocks[0].offset])
@@ -360,9 +361,10 @@ class ReportFile:
         return {at for at, b in found if b.sources or b.graphs or messages.of_report(b.header)}
 
     def examined(
-        self, *, allow_partial: bool = False, instructions: bool = True
+        self, *, allow_partial: bool = False, instructions: bool = True, jobs: int = 1
     ) -> tuple[LoadedReport, ReportPart]:
-        """What is known of the report, without its profiles, and its launches, to be read.
+        """What is known of the report, without its profiles, and its launches, to be read; by so
+        many processes.
 
         Raises:
             InputProblem: the checksum differs, it is damaged, or has no launches; not with
@@ -385,7 +387,7 @@ class ReportFile:
         version = ncu_version_in(frame.data)
         with contextlib.suppress(Malformed):
             version = version or messages.unnamed_version(frame)
-        inside = integrity.inspect(frame, self.sources, version)
+        inside = integrity.inspect(frame, self.sources, version, jobs)
         tables = (
             f"at offset {each.offset}, in a line table: {each.why}" for each in self._broken_tables
         )
@@ -401,7 +403,7 @@ class ReportFile:
         if instructions:
             part = replace(part, codes=dict(enumerate(self.codes)))
         with contextlib.suppress(framing.Malformed):
-            processes = [messages.process(block) for block, _, _ in frame.results()]
+            processes = [messages.process(block) for block in frame.blocks for _ in block.results]
             several = dict(enumerate(processes)) if len(set(processes)) > 1 else {}
             part = replace(part, stacks=messages.stacks(frame), processes=several)
         return report, part
