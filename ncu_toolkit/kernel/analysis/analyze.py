@@ -14,8 +14,9 @@ import os
 import pickle
 import sys
 import tempfile
+import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Kernels that are named where a filter matches none.
 _EXISTING: Final = 8
+#: Seconds between reports of progress, and the ending of the first card's name.
+_FOLLOWED_S, _CARD = 0.1, ".card"
 #: Bytes of answers that are kept; one to 10,000 launches takes 40 MB.
 _KEPT_BYTES: Final = 256 << 20
 #: Bytes of machine code that are worth another process for their texts: half a second, which its
@@ -57,6 +60,11 @@ _TEXTS_BYTES: Final = 1 << 20
 _LAUNCHES_A_TEXT: Final = 20
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
+
+
+#: Takes a file, how many of its launches are judged, how many it has, and the card of the kernel
+#: that takes most time, once it is known.
+Progress = Callable[[str, int, int, "Card | None"], None]
 
 
 @dataclass(frozen=True)
@@ -439,7 +447,7 @@ def analyze(
     *,
     jobs: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
     meanwhile: Callable[[], object] | None = None,
 ) -> Analysis:
     """Read and diagnose reports, in parallel over files.
@@ -448,7 +456,7 @@ def analyze(
         paths: report files, and folders that are searched for them.
         jobs: worker processes; one for each processor where None.
         timeout: seconds for one file.
-        progress: told each file's name when it is done.
+        progress: called now and then, in another thread too, and when a file is done.
         meanwhile: called once while others read.
 
     Raises:
@@ -459,14 +467,24 @@ def analyze(
     files, results = find_reports(paths)
     ordered: list[FileResult | None] = [None] * len(files)
     jobs = jobs or workers.default_jobs()
-    tasks = [(str(path), options, max(1, jobs // max(1, len(files))), timeout) for path in files]
+    share = max(1, jobs // max(1, len(files)))
     if forks := ncu_action.fits_here():  # what both sides need, once
         import ncu_toolkit.kernel.diagnosis.engine
         import ncu_toolkit.kernel.explain.verdict  # noqa: F401
     function = "ncu_toolkit.kernel.analysis.analyze:read_packed"
-    with workers.WorkerPool(function, timeout, lambda index: f"'{files[index]}'") as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
+        workers.WorkerPool(function, timeout, lambda index: f"'{files[index]}'") as pool,
+        contextlib.ExitStack() as following,
+    ):
         if forks:
-            pool.fork(min(jobs, len(tasks)))
+            pool.fork(min(jobs, len(files)))
+        notes = [str(Path(scratch) / str(at)) if progress else "" for at in range(len(files))]
+        if progress:
+            following.enter_context(
+                _followed(dict(zip(notes, map(str, files), strict=True)), progress)
+            )
+        tasks = [(str(p), options, share, timeout, n) for p, n in zip(files, notes, strict=True)]
         for done in pool.run(tasks, jobs, meanwhile):
             path = str(files[done.index])
             ordered[done.index] = (
@@ -474,9 +492,33 @@ def analyze(
             )
             if isinstance(done.error, UsageProblem):
                 raise done.error  # the request, not the file
-            if progress is not None:
-                progress(path)
+            if progress is not None and (result := ordered[done.index]):
+                progress(path, result.read, result.read, None)
     return Analysis((*(result for result in ordered if result is not None), *results), options)
+
+
+@contextlib.contextmanager
+def _followed(files: Mapping[str, str], progress: Progress) -> Iterator[None]:
+    """Report how far files are, by the names of the notes that workers take: a line with the number
+    of launches, a point for each that is judged; and beside it the first card."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(_FOLLOWED_S):
+            for note, path in files.items():
+                with contextlib.suppress(OSError):
+                    total, _, points = Path(note).read_bytes().partition(b"\n")
+                    first = Path(note + _CARD)
+                    shown = pickle.loads(first.read_bytes()) if first.is_file() else None
+                    progress(path, len(points), int(total or 0), shown)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def prepare() -> None:
@@ -504,14 +546,18 @@ def unpacked(packed: Packed) -> FileResult:
 
 
 def read_packed(
-    path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
+    path: str,
+    options: Options,
+    jobs: int = 1,
+    timeout: float = DEFAULT_TIMEOUT,
+    note: str = "",
 ) -> Packed:
     """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch
     unless profiles are kept.
 
     A large report is read in parts, by up to `jobs` processes of their own: the profiler's module
     never frees a launch that it has opened, and it disassembles one instruction after the other,
-    which is most of the time.
+    which is most of the time. `note` names a file that says how far it is (`_followed`).
 
     Raises:
         InputProblem, EnvironmentProblem: as `reader.visit_report`.
@@ -523,7 +569,7 @@ def read_packed(
         return answer
     found: Packed | ToolkitError
     try:
-        found = _read_packed(path, options, jobs, timeout)
+        found = _read_packed(path, options, jobs, timeout, note)
         if kept and len(found.parts) > 1 and found.file.read == found.file.declared:
             _keep(kept, found)
     except ToolkitError as refused:
@@ -571,8 +617,10 @@ def _keep(path: Path, answer: Packed) -> None:
         cache.trim(path.parent, _KEPT_BYTES)
 
 
-def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Packed:
+def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: str) -> Packed:
     file = reader.ReportFile(Path(path))
+    if note:
+        Path(note).write_text(f"{file.frame.declared_launches}\n")
     lengths = [length for block in file.frame.blocks for _, length in block.results]
     names = messages.functions(file.frame) if options.kernel else ()
     spans = shares.even(lengths, [code.digest or None for code in file.codes], jobs)
@@ -580,7 +628,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         launches: list[LaunchResult] = []
         report = reader.visit_report(
             file,
-            _judge_into(launches, path, options),
+            _judge_into(launches, path, options, note),
             wanted=_wanted(options),
             allow_partial=options.allow_partial,
         )
@@ -597,9 +645,12 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
         forks = ncu_action.fits_here()
         if forks:
-            first = Path(scratch) / "first.ncu-rep"
-            at = next((at for at, code in enumerate(file.codes) if code.base is not None), 0)
-            file.write_part(first, [at])
+            first, longest = Path(scratch) / "first.ncu-rep", _longest(file)
+            file.write_part(first, [longest])
+            if note and not options.kernel:
+                code = {longest: file.codes[longest]}
+                alone = reader.ReportPart(file.path.name, "", {}, codes=code, span=[longest])
+                crew.fork(1, partial(_first_card, path, first, options, alone, note))
             crew.fork(min(jobs, len(spans)), partial(_prepare, first))
         texts = _texts(file, jobs, Path(scratch))
         known: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
@@ -620,7 +671,8 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         ((report, part),) = known
         part = replace(part, lines=lines)
         tasks = [
-            (path, str(own), options, part.of(span)) for own, span in zip(parts, spans, strict=True)
+            (path, str(own), options, part.of(span), note)
+            for own, span in zip(parts, spans, strict=True)
         ]
         file.forget()
         found: list[bytes] = []
@@ -664,6 +716,27 @@ def _texts(
     return found
 
 
+def _longest(file: reader.ReportFile) -> int:
+    """The launch that stands for the kernel with most time (`typical`), by its place."""
+    times = messages.durations(file.frame)
+    kernels = shares.grouped(range(len(times)), lambda at: file.codes[at].digest)
+    longest = max(kernels.values(), key=lambda places: sum(times[at] for at in places))
+    return longest[typical([times[at] for at in longest])]
+
+
+def _first_card(
+    path: str, plain: Path, options: Options, part: reader.ReportPart, note: str
+) -> None:
+    """Judge one launch before all others, for who waits at a terminal. Its counters were not
+    compared with those of other launches yet."""
+    launches: list[LaunchResult] = []
+    visit = _judge_into(launches, path, options, "")
+    reader.visit_part(plain, plain.parent, part, visit)
+    whole = Path(f"{note}{_CARD}.part")
+    whole.write_bytes(pickle.dumps(launches[0].card))
+    whole.replace(note + _CARD)
+
+
 def _prepare(launch: Path) -> None:
     """What every process that reads a part has to do first."""
     prepare()
@@ -671,7 +744,7 @@ def _prepare(launch: Path) -> None:
 
 
 def read_part(
-    path: str, plain: str, options: Options, part: reader.ReportPart
+    path: str, plain: str, options: Options, part: reader.ReportPart, note: str = ""
 ) -> tuple[bytes, int]:
     """Some launches of a report, for `read_packed`: pickled, and how many there are. `plain` is a
     report of those alone."""
@@ -680,7 +753,7 @@ def read_part(
         Path(plain),
         Path(plain).parent,
         part,
-        _judge_into(launches, path, options),
+        _judge_into(launches, path, options, note),
         wanted=_wanted(options),
     )
     return _pickled(launches), seen
@@ -692,9 +765,15 @@ def _pickled(launches: Sequence[LaunchResult]) -> bytes:
 
 
 def _judge_into(
-    launches: list[LaunchResult], path: str, options: Options
+    launches: list[LaunchResult], path: str, options: Options, note: str
 ) -> Callable[[Profile], None]:
-    return lambda profile: launches.append(judge(profile, path, options))
+    def visit(profile: Profile) -> None:
+        launches.append(judge(profile, path, options))
+        if note:
+            with open(note, "ab") as points:
+                points.write(b".")
+
+    return visit
 
 
 def _wanted(options: Options) -> Callable[[str], bool] | None:
