@@ -643,8 +643,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
         ) as crew,
     ):
         parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
-        forks = ncu_action.fits_here()
-        if forks:
+        if ncu_action.fits_here():
             first, longest = Path(scratch) / "first.ncu-rep", _longest(file)
             file.write_part(first, [longest])
             if note and not options.kernel:
@@ -652,24 +651,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
                 alone = reader.ReportPart(file.path.name, "", {}, codes=code, span=[longest])
                 crew.fork(1, partial(_first_card, path, first, options, alone, note))
             crew.fork(min(jobs, len(spans)), partial(_prepare, first))
-        texts = _texts(file, jobs, Path(scratch))
-        known: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
-
-        def examine(jobs: int = 1) -> None:
-            known.append(file.examined(allow_partial=options.allow_partial, jobs=jobs))
-
-        # forks cannot share the launches once there are threads that wait for texts
-        if len(file.codes) > _LAUNCHES_A_TEXT * sum(len(each.span or ()) for _, each in texts):
-            examine(jobs)
-        lines: dict[bytes, dict[int, Line]] = {}
-        function = "ncu_toolkit.kernel.report.reader:texts_of"
-        with workers.WorkerPool(function, timeout, lambda index: f"the code in '{path}'") as pool:
-            if forks:
-                pool.fork(len(texts))
-            for done in pool.run(texts, jobs, None if known else examine):
-                lines |= done.value or {}
-        ((report, part),) = known
-        part = replace(part, lines=lines)
+        report, part = _examined(file, options, jobs, timeout, Path(scratch))
         tasks = [
             (path, str(own), options, part.of(span), note)
             for own, span in zip(parts, spans, strict=True)
@@ -693,6 +675,30 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
                 found.append(launches_there)
                 seen += seen_there
     return Packed(_file(path, reader.counted(report, seen), names), found)
+
+
+def _examined(
+    file: reader.ReportFile, options: Options, jobs: int, timeout: float, scratch: Path
+) -> tuple[reader.LoadedReport, reader.ReportPart]:
+    """What is known of a report, with the texts that the cache lacks."""
+    texts = _texts(file, jobs, scratch)
+    known: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
+
+    def examine(jobs: int = 1) -> None:
+        known.append(file.examined(allow_partial=options.allow_partial, jobs=jobs))
+
+    # forks cannot share the launches once there are threads that wait for texts
+    if len(file.codes) > _LAUNCHES_A_TEXT * sum(len(each.span or ()) for _, each in texts):
+        examine(jobs)
+    lines: dict[bytes, dict[int, Line]] = {}
+    function = "ncu_toolkit.kernel.report.reader:texts_of"
+    with workers.WorkerPool(function, timeout, lambda _: f"the code in '{file.path}'") as pool:
+        if ncu_action.fits_here():
+            pool.fork(len(texts))
+        for done in pool.run(texts, jobs, None if known else examine):
+            lines |= done.value or {}
+    ((report, part),) = known
+    return report, replace(part, lines=lines)
 
 
 def _texts(
@@ -727,14 +733,17 @@ def _longest(file: reader.ReportFile) -> int:
 def _first_card(
     path: str, plain: Path, options: Options, part: reader.ReportPart, note: str
 ) -> None:
-    """Judge one launch before all others, for who waits at a terminal. Its counters were not
-    compared with those of other launches yet."""
-    launches: list[LaunchResult] = []
-    visit = _judge_into(launches, path, options, "")
-    reader.visit_part(plain, plain.parent, part, visit)
-    whole = Path(f"{note}{_CARD}.part")
-    whole.write_bytes(pickle.dumps(launches[0].card))
-    whole.replace(note + _CARD)
+    """Judge one launch before all others, for who waits at a terminal, and end the process, whose
+    disassembler keeps its memory. The counters were not compared with other launches' yet."""
+    try:
+        launches: list[LaunchResult] = []
+        visit = _judge_into(launches, path, options, "")
+        reader.visit_part(plain, plain.parent, part, visit)
+        whole = Path(f"{note}{_CARD}.part")
+        whole.write_bytes(pickle.dumps(launches[0].card))
+        whole.replace(note + _CARD)
+    finally:
+        os._exit(0)
 
 
 def _prepare(launch: Path) -> None:

@@ -23,7 +23,7 @@ from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.kernel.report import cubin, messages
 from ncu_toolkit.kernel.report.cubin import Cubin
-from ncu_toolkit.kernel.report.framing import Framing, Malformed
+from ncu_toolkit.kernel.report.framing import FileBlock, Framing, Malformed, Place
 from ncu_toolkit.kernel.report.messages import SourceMessage
 
 SUFFIX: Final = ".sha256"
@@ -228,9 +228,10 @@ def inspect(
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
     counted: dict[bytes, tuple[int, messages.Identity]] = {}
     alike: dict[tuple[object, ...], list[tuple[int, float, float]]] = {}
+    places = [(block, place) for block in frame.blocks for place in block.results]
     try:
         names = messages.metric_names(frame)
-        devices = messages.devices(frame)
+        look = _looking(frame, places, names, modules)
         order = None if messages.merged(frame) else _Order()
     except Malformed as error:
         return Inspection("" if newer else f"in the header of a block: {error}")
@@ -239,8 +240,40 @@ def inspect(
         for source in sources
         if source.problem
     ]
-    places = [(block, place) for block in frame.blocks for place in block.results]
+    if jobs < 2:
+        inspected = [*map(look, range(len(places)))]
+    else:
+        from ncu_toolkit.base.core.workers import shared  # not for the Python in Nsight Compute
 
+        inspected = shared(look, len(places), jobs=jobs, least=_WORTH)
+    for index, seen in enumerate(inspected):
+        who = seen.who
+        if seen.problem:
+            damage.append(f"at offset {places[index][1][0]}, in launch {index}: {seen.problem}")
+            continue
+        named.update(who.sources)
+        ordered = () if order is None else order.checks(index, seen.process, who)
+        if broken := {**seen.broken, **contradictions(ordered)}:
+            found[index] = broken
+        if seen.counters:
+            first, other = counted.setdefault(seen.counters, (index, who))
+            if (other.mangled, other.grid, other.block) != (who.mangled, who.grid, who.block):
+                same = f"they are those of launch {first}"
+                copies[index] = f"{same}, another kernel or grid, to the last digit"
+        if seen.moved is not None:
+            of = who.mangled, who.grid, who.block
+            alike.setdefault(of, []).append((index, seen.time, seen.moved))
+    missing = _missing(frame, version, bool(named and modules.ids - named))
+    first_damage = "" if newer else "; ".join(damage[:1])
+    return Inspection(first_damage, missing, found, copies, _idle(alike))
+
+
+def _looking(
+    frame: Framing, places: Sequence[tuple[FileBlock, Place]], names: Sequence[bytes],
+    modules: messages.Modules,
+) -> Callable[[int], _Inspected]:  # fmt: skip
+    """What inspects the launch at one of the places."""
+    devices = messages.devices(frame)
     read = lru_cache(maxsize=None)(cubin.read)
 
     def look(at: int) -> _Inspected:
@@ -264,28 +297,7 @@ def inspect(
         counters, time = _counters(figures), figures.get(_TIME, 0.0)
         return _Inspected(of, "", who, contradictions(checks), counters, time, _moved(figures))
 
-    from ncu_toolkit.base.core import workers  # the Python inside Nsight Compute cannot load it
-
-    for index, seen in enumerate(workers.shared(look, len(places), jobs=jobs, least=_WORTH)):
-        who = seen.who
-        if seen.problem:
-            damage.append(f"at offset {places[index][1][0]}, in launch {index}: {seen.problem}")
-            continue
-        named.update(who.sources)
-        ordered = () if order is None else order.checks(index, seen.process, who)
-        if broken := {**seen.broken, **contradictions(ordered)}:
-            found[index] = broken
-        if seen.counters:
-            first, other = counted.setdefault(seen.counters, (index, who))
-            if (other.mangled, other.grid, other.block) != (who.mangled, who.grid, who.block):
-                same = f"they are those of launch {first}"
-                copies[index] = f"{same}, another kernel or grid, to the last digit"
-        if seen.moved is not None:
-            of = who.mangled, who.grid, who.block
-            alike.setdefault(of, []).append((index, seen.time, seen.moved))
-    missing = _missing(frame, version, bool(named and modules.ids - named))
-    first_damage = "" if newer else "; ".join(damage[:1])
-    return Inspection(first_damage, missing, found, copies, _idle(alike))
+    return look
 
 
 def _counters(figures: Mapping[bytes, float]) -> bytes:
