@@ -595,7 +595,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 def _kept(path: str, options: Options) -> Path | None:
     """Where the answer to a report is kept: by its bytes and name, what was asked, and the modules
     that read and judge it. None for whole profiles, which are large, and without a cache."""
-    if options.profiles or not ncu_action.fits_here():
+    if options.profiles:
         return None
     package = Path(__file__).parents[2]
     try:

@@ -8,7 +8,7 @@ PyTorch, which load the system's library, such a module crashes the process (CuP
 ncu-report 2025.3.1, in the first `IMetric.unit()`). Loaded first, it does no harm. 2026.3.1 exports
 none."""
 
-import importlib
+import importlib.util
 import math
 import re
 import sys
@@ -43,8 +43,11 @@ def module() -> Any:
 
 
 def made_by() -> Path:
-    """The file of the module's own code."""
-    return Path(getattr(module(), "_ncu_report", module()).__file__)
+    """The file of the module that would be loaded, which differs between its editions."""
+    found = importlib.util.find_spec("ncu_report")
+    folders = [Path(found.origin).parent] if found and found.origin else bundled()
+    made = (each for folder in folders for each in sorted(folder.glob("*ncu_report*.so")))
+    return next(made, None) or Path(module().__file__)
 
 
 def fits_here() -> bool:
