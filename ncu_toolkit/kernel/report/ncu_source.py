@@ -209,6 +209,7 @@ class Metrics:
         """`tables` are those that were taken out of its message (`messages.lighter`)."""
         self.action, self._tables = action, tables or {}
         self.names = frozenset(action.metric_names())
+        # tables of one pass have equal addresses if their ends and counts are equal
         self._ids: dict[tuple[int | bytes, ...], list[int]] = {}
         self._made: dict[bytes, tuple[list[int], list[float]]] = {}
         self.checks: list[Check] = []
@@ -255,7 +256,6 @@ class Metrics:
             found, ids, count = self.instances(name)
             if not count:
                 return [], []
-            # Tables of one pass have equal addresses if their ends and counts are equal.
             key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
             addresses = self._ids.get(key) or list(map(_bound(ids, "as_uint64"), range(count)))
             self._ids[key] = addresses
@@ -276,10 +276,10 @@ class Metrics:
         made = self._made.get(entries)
         if made is None:
             keys, values = messages.table(entries)
-            addresses = self._ids.setdefault(keys, [])
-            if not addresses:
-                addresses += map(messages.NUMBERS.__getitem__, keys)
+            key = (len(keys), keys[0], keys[-1])
+            addresses = self._ids.get(key) or list(map(messages.NUMBERS.__getitem__, keys))
             made = self._made[entries] = addresses, values
+            self._ids[key] = addresses
         return made
 
     def can_be(self, name: str, counts: Sequence[float]) -> bool:
