@@ -414,7 +414,7 @@ _UINT64: Final = (1 << 64) - 1
 @lru_cache(maxsize=16)
 def _entries_of(width: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
     """What matches a table with keys of so many bytes that has counts alone, one that has figures
-    too, and the key and the count of each entry of the first."""
+    too, and the count of each entry of the first."""
 
     def byte(number: int) -> bytes:
         return re.escape(bytes([number]))
@@ -426,7 +426,7 @@ def _entries_of(width: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pa
     ]  # fmt: skip
     figure = rb"%b%b\x09\x19.{8}" % (byte(width + 14), key)
     whole = (rb"(?:\x1a(?:%b))+" % b"|".join(each) for each in (counts, [*counts, figure]))
-    entry = rb"\x1a.\x0a.\x28(.{%d})\x12.\x28([\x80-\xff]*[\x00-\x7f])" % width
+    entry = rb"\x1a.\x0a.\x28.{%d}\x12.\x28([\x80-\xff]*[\x00-\x7f])" % width
     only, both, found = (re.compile(each, re.DOTALL) for each in (*whole, entry))
     return only, both, found
 
@@ -435,7 +435,7 @@ def lighter(
     message: bytes, names: Sequence[str], read: Container[str], kept: Container[str]
 ) -> tuple[bytes, dict[str, bytes]]:
     """A launch's message without its tables of numbers, and without what sections show; and the
-    tables of the metrics to be `read` (`table`). Tables of `kept` metrics stay, and those of
+    tables of the metrics to be `read` (`CountTable`). Tables of `kept` metrics stay, and those of
     another form.
 
     NVIDIA's module takes 20 bytes of memory for each byte of a table, and a hundredth of a second
@@ -492,14 +492,37 @@ class _Numbers(dict[bytes, int]):
 
 
 _REMEMBERED: Final = 1 << 17
-NUMBERS: Final = _Numbers()
+_NUMBERS: Final = _Numbers()
+#: Bytes of an entry beside its key and its count, and those before its key.
+_AROUND, _BEFORE = 8, 5
 
 
-def table(entries: bytes) -> tuple[tuple[bytes, ...], list[float]]:
-    """The keys, encoded (`NUMBERS`), and the counts of a table that `lighter` took out."""
-    found = _entries_of(entries[3] - 1)[2].findall(entries)
-    keys, counts = zip(*found, strict=True)
-    return keys, list(map(float, map(NUMBERS.__getitem__, counts)))
+class CountTable:
+    """A table that `lighter` took out, of keys and counts."""
+
+    def __init__(self, entries: bytes) -> None:
+        self._entries, self._width = entries, entries[3] - 1
+        self._encoded: list[bytes] = _entries_of(self._width)[2].findall(entries)
+
+    @cached_property
+    def counts(self) -> list[float]:
+        return list(map(float, map(_NUMBERS.__getitem__, self._encoded)))
+
+    @cached_property
+    def ends(self) -> tuple[int, bytes, bytes]:
+        """How many entries it has, and the keys of the first and the last, encoded."""
+        last = len(self._entries) - _AROUND - self._width - len(self._encoded[-1])
+        return len(self._encoded), self._key(0), self._key(last)
+
+    @property
+    def keys(self) -> list[int]:
+        sizes = (_AROUND + self._width + len(count) for count in self._encoded)
+        starts = itertools.accumulate(sizes, initial=0)
+        found = (self._key(at) for _, at in zip(self._encoded, starts, strict=False))
+        return list(map(_NUMBERS.__getitem__, found))
+
+    def _key(self, start: int) -> bytes:
+        return self._entries[start + _BEFORE : start + _BEFORE + self._width]
 
 
 def _scalar(message: bytes) -> float | bytes | None:

@@ -211,7 +211,7 @@ class Metrics:
         self.names = frozenset(action.metric_names())
         # tables of one pass have equal addresses if their ends and counts are equal
         self._ids: dict[tuple[int | bytes, ...], list[int]] = {}
-        self._made: dict[bytes, tuple[list[int], list[float]]] = {}
+        self._made: dict[bytes, tuple[list[int], messages.CountTable]] = {}
         self.checks: list[Check] = []
         """Relations of the tables that were read."""
 
@@ -249,9 +249,9 @@ class Metrics:
         """Addresses and values of a metric's instances. Values are empty where all of them are
         0."""
         found: Any = self.get(name)
-        values: list[float] | None = None
+        taken: messages.CountTable | None = None
         if found is not None and (entries := self._tables.get(name)):
-            addresses, values = self._read(entries)
+            addresses, taken = self._read(entries)
         else:
             found, ids, count = self.instances(name)
             if not count:
@@ -262,8 +262,9 @@ class Metrics:
         total = found.as_double() if additive and found.has_value() else None
         if total == 0:
             return addresses, []
-        if values is None:
-            values = list(map(_bound(found, "as_double"), range(count)))
+        values = (
+            list(map(_bound(found, "as_double"), range(count))) if taken is None else taken.counts
+        )
         if not self.can_be(name, [*values, total or 0.0]):
             return [], []
         if total is not None:
@@ -271,15 +272,14 @@ class Metrics:
             self.checks.append(_summed(relation, name, total, sum(values), "its instructions"))
         return addresses, values
 
-    def _read(self, entries: bytes) -> tuple[list[int], list[float]]:
-        """The same of a table that was taken out: many of a launch are equal."""
+    def _read(self, entries: bytes) -> tuple[list[int], messages.CountTable]:
+        """Addresses and counts of a table that was taken out: many of a launch are equal."""
         made = self._made.get(entries)
         if made is None:
-            keys, values = messages.table(entries)
-            key = (len(keys), keys[0], keys[-1])
-            addresses = self._ids.get(key) or list(map(messages.NUMBERS.__getitem__, keys))
-            made = self._made[entries] = addresses, values
-            self._ids[key] = addresses
+            table = messages.CountTable(entries)
+            addresses = self._ids.get(table.ends) or table.keys
+            made = self._made[entries] = addresses, table
+            self._ids[table.ends] = addresses
         return made
 
     def can_be(self, name: str, counts: Sequence[float]) -> bool:
