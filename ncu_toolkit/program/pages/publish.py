@@ -87,15 +87,9 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
                 shutil.copyfile(path, folder / path.name)
         runs[folder.name] = store.load_run(source, live=False)
     runs = as_shown(runs)
-
-    def publish(name: str) -> None:
-        folder, run = reports / name, runs[name]
-        write_run(run, folder, book=book_for(run, across=card_of), document=False)
-        index_part_of(folder, run, run)
+    for name, run in runs.items():
         tell(name.removeprefix(RECORDED_PREFIX))
-
-    longest = sorted(runs, key=lambda name: -sum(len(p.instructions) for p in runs[name].profiles))
-    forked(publish, longest, jobs=default_jobs())
+        write_run(run, reports / name, book=book_for(run, across=card_of), document=False)
     store.write_atomic(stamp, key.encode())
     return runs
 
