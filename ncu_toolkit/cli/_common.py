@@ -277,7 +277,7 @@ class RunHistory:
             history.keep(run, folder, self._at)
 
     def keep_trial(self, trial: ProgramTrial, folder: Path) -> None:
-        """As `keep`, for a program whose step was timed with switches."""
+        """As `keep`, for a program whose step was timed with settings."""
         if history := guest("history.command"):
             history.keep_trial(trial, folder, self._at)
 
