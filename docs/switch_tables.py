@@ -1,4 +1,4 @@
-"""What switches gained on programs of benchmarks/programs, as tables, from docs/data/try.json: what
+"""What settings gained on programs of benchmarks/programs, as tables, from docs/data/try.json: what
 benchmarks/programs/try_all.py wrote on a GPU, a row a program.
 
 `python docs/switch_tables.py OUT/try.json` takes new results, and rewrites the tables of docs/try.md and
@@ -33,7 +33,7 @@ _OUTCOMES = {
     "other step": "not comparable",
 }  # fmt: skip
 #: Where cases come from, as the table says it.
-_SOURCES = {"benchmark": "mended and timed", "published": "published", "tried": "by a switch"}
+_SOURCES = {"benchmark": "fixed and timed", "published": "published", "tried": "by a setting"}
 
 
 def rows() -> list[dict[str, Any]]:
@@ -69,9 +69,9 @@ def results(tried: Tried) -> str:
 
 
 def table() -> str:
-    """Each switch of each program: predicted, measured, results."""
+    """Each setting of each program: predicted, measured, results."""
     lines = [
-        "| program | switch | runs | saves at most | step | gain | results |",
+        "| program | setting | runs | saves up to | step | gain | results |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
     for name, trial in trials():
@@ -127,7 +127,7 @@ def spread(shares: Sequence[float]) -> str:
 
 
 def sentence() -> str:
-    """How many switches were tried, and what came of them."""
+    """How many settings were tried, and what came of them."""
     tried = [each for _, trial in trials() for each in trial.tried if len(each.switches) == 1]
     count = {name: sum(each.outcome == name for each in tried) for name in _OUTCOMES}
     differ = sum(each.results == "differ" for each in tried)
@@ -141,15 +141,15 @@ def sentence() -> str:
     rest = [f"{count[name]} {what}" for name, what in told.items() if count[name]]
     rest += [f"{differ} changed results beyond their word"] * bool(differ)
     return (
-        f"{units.counted(len(trials()), 'program')} on an {gpu}, {units.counted(len(tried), 'switch', 'switches')}. "
+        f"{units.counted(len(trials()), 'program')} on an {gpu}, {units.counted(len(tried), 'setting')}. "
         f"{len(gain)} made their program faster, with "
         f"results that they may have{best}{''.join(f'; {each}' for each in rest)}.\n"
     )
 
 
 def switch_table() -> str:
-    """All switches, with what may differ."""
-    lines = ["| switch | what it does | for | results | to keep it |", "|---|---|---|---|---|"]
+    """All settings, with what may differ."""
+    lines = ["| setting | what it does | for | results | to keep it |", "|---|---|---|---|---|"]
     for each in switches().values():
         causes = ", ".join((*each.causes[:3], *(f"{name} kernels" for name in each.classes)))
         keep = next(iter(each.keep.values())).replace("{}", "N")

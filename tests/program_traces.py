@@ -91,11 +91,12 @@ class Machine:
             self._call("load", "cuModuleLoadData", 900.0, line)
         while self.queued and self.queued[0] <= self.now:
             self.queued.popleft()
-        while len(self.queued) >= QUEUE:
-            self.now = max(self.now, self.queued.popleft())
         call = self._call(
             "launch", "cudaLaunchKernel", host_us * self.random.uniform(0.8, 1.2), line
         )
+        while len(self.queued) >= QUEUE:
+            self.now = max(self.now, self.queued.popleft())
+            self.calls[call][1] = self.now
         shape = Launch(
             kernel=kernel, function=function_of(kernel), grid=(grid, 1, 1), block=(block, 1, 1),
             registers=registers, shared_dynamic=shared,

@@ -1,6 +1,6 @@
 """The field benchmark: before/after pairs of real programs, with labels written before any profile.
 
-A pair is one piece of work written twice: as people write it, and mended. Pairs that run in this
+A pair is one piece of work written twice: as people write it, and fixed. Pairs that run in this
 process (Triton, Numba, CuPy, PyTorch, JAX, Warp) are one file each, `pairs/<language>/NAME.py`,
 that ends in `PAIR = Pair(...)`. Programs that are built and run by themselves (CUDA C++, CUTLASS)
 are `ExternalPair`s: `PAIRS` of any file in `pairs/cuda/`, `pairs/cutlass/` or `pairs/public/`.

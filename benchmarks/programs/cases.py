@@ -28,8 +28,10 @@ from benchmarks.calibrate import covered
 from benchmarks.programs import score
 from ncu_toolkit.base.core.files import write_atomic
 from ncu_toolkit.kernel.diagnosis import achieved
+from ncu_toolkit.program.diagnosis import SYNC
 from ncu_toolkit.program.model import ProgramTrial
 from ncu_toolkit.program.switches import switches
+from ncu_toolkit.program.traces.replay import Replay
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TRIALS: Final = ROOT / "docs" / "data" / "try.json"
@@ -84,10 +86,11 @@ def _benchmark(programs: Iterable[score.RecordedProgram]) -> Iterable[Achieved]:
         found = program.found
         first = found.costly[0]
         if first.rule in score.meant(program.label["cause"]):
-            # a fix that a larger one waits for is followed by it
-            later = [each.ceiling_us for each in found.costly if each.rule in first.before]
-            larger = sum(us for us in later if us > first.ceiling_us)
-            most = min(1.0, (first.ceiling_us + larger) / found.account.wall_us)
+            # what waits is mended for the larger fix that it keeps from being made
+            late = [each for each in found.costly if each.rule in first.before]
+            larger = [each.edit for each in late if each.ceiling_us > first.ceiling_us]
+            edits = (first.edit, *larger * (first.rule == SYNC))
+            most = Replay(found.step, found.account).saved_us(*edits) / found.account.wall_us
             yield Achieved(first.rule, program.name, most, program.achieved, "benchmark")
 
 

@@ -22,18 +22,21 @@ CAUSES = {
     "unused-parameters": (None, "find_unused_parameters"),
     "broadcast-each-step": (None, "broadcast"),
 }
-#: Width of the network, sequences and tokens of a batch, batches accumulated before an update.
-WIDTH, BATCH, LENGTH, ACCUMULATED = (1024, 8, 512, 4) if GPU else (64, 2, 16, 2)
+#: Width of the network, sequences and tokens of a batch: the GPU, not the host, sets the pace. Narrow
+#: layers where buckets are small, since each weight of a wide one fills a bucket.
+WIDE, NARROW = ((2048, 8, 1024), (256, 64, 512)) if GPU else ((64, 2, 16), (64, 2, 8))
+#: Batches accumulated before an update, and seconds that a slow rank reads a batch.
+ACCUMULATED, READING = (4, 0.1) if GPU else (2, 0.03)
 
 
 class Block(torch.nn.Module):
     """Attention and a network of two layers, as in any transformer."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.before, self.between = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.qkv, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
+        self.before, self.between = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
 
     def attention(self, tokens):
         rows, length, _ = tokens.shape
@@ -49,22 +52,22 @@ class Block(torch.nn.Module):
 class Network(torch.nn.Module):
     """Eight blocks; with `unused` also a head that no step uses."""
 
-    def __init__(self, unused: bool) -> None:
+    def __init__(self, width: int, unused: bool) -> None:
         super().__init__()
-        self.blocks = torch.nn.Sequential(*[Block() for _ in range(8)])
-        self.head = torch.nn.Linear(WIDTH, 64)
+        self.blocks = torch.nn.Sequential(*[Block(width) for _ in range(8)])
+        self.head = torch.nn.Linear(width, 64)
         if unused:
-            self.spare = torch.nn.Linear(WIDTH, 64)
+            self.spare = torch.nn.Linear(width, 64)
 
     def forward(self, tokens):
         return self.head(self.blocks(tokens))
 
 
-def read_batch(slow: bool, device: torch.device, length: int):
-    """A batch; a slow one takes the rank's disk thirty milliseconds."""
+def read_batch(slow: bool, device: torch.device, shape: tuple[int, int, int]):
+    """A batch; a slow disk takes READING seconds for it."""
     if slow:
-        time.sleep(0.03)
-    return torch.randn(BATCH, length, WIDTH, device=device)
+        time.sleep(READING)
+    return torch.randn(shape, device=device)
 
 
 def main(kind: str, steps: int) -> None:
@@ -74,15 +77,16 @@ def main(kind: str, steps: int) -> None:
     if GPU:
         torch.cuda.set_device(device)
     torch.manual_seed(0)
+    width, batch, length = NARROW if kind == "small-buckets" else WIDE
     options = {"small-buckets": {"bucket_cap_mb": 0.05}}.get(kind, {})
     network = DistributedDataParallel(
-        Network(kind == "unused-parameters").to(device),
+        Network(width, kind == "unused-parameters").to(device),
         device_ids=[device.index] if GPU else None,
         find_unused_parameters=kind == "unused-parameters", gradient_as_bucket_view=True, **options,
     )  # fmt: skip
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=GPU)
     late = rank == 1
-    length = 2 * LENGTH if kind == "long-sequence" and late else LENGTH
+    length *= 2 if kind == "long-sequence" and late else 1
     passes = ACCUMULATED if kind in ("healthy", "no-no-sync") else 1
     begin = time.perf_counter()
     for done in range(steps):
@@ -94,9 +98,9 @@ def main(kind: str, steps: int) -> None:
         if kind == "broadcast-each-step":
             for parameter in network.parameters():
                 torch.distributed.broadcast(parameter.data, 0)
-        for batch in range(passes):
-            tokens = read_batch(kind == "slow-loader" and late, device, length)
-            skip = kind != "no-no-sync" and batch + 1 < passes
+        for accumulated in range(passes):
+            tokens = read_batch(kind == "slow-loader" and late, device, (batch, length, width))
+            skip = kind != "no-no-sync" and accumulated + 1 < passes
             with network.no_sync() if skip else contextlib.nullcontext():
                 with torch.autocast(device.type, torch.bfloat16):
                     loss = network(tokens).float().square().mean() / passes

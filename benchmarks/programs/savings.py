@@ -16,11 +16,11 @@ from ncu_toolkit.base.core.errors import EXIT_OK
 
 def table(programs: Sequence[RecordedProgram]) -> str:
     """A row for each program whose first cause is its label's: what we say that the step loses to it
-    at most, and what its mend saved, by medians of steps that nobody recorded."""
+    at most, and what its fix saved, by medians of steps that nobody recorded."""
     given = cases(programs, ours)
     first = {case.name for case in given if case.rank == 1}
     lines = [
-        "| program | first cause | step before | saves at most | step after | saved |",
+        "| program | first cause | step before | saves up to | step after | saved |",
         "|---|---|---:|---:|---:|---:|",
     ]
     within = 0
@@ -37,7 +37,7 @@ def table(programs: Sequence[RecordedProgram]) -> str:
     lines += [
         "",
         f"Of {len(given)} programs these are the {len(first)} whose cause we name first; not so of {', '.join(others) or 'none'}. "
-        f"{within} of the {len(first)} saved no more than the ceiling; the mend of any other removed more than that cause.",
+        f"{within} of the {len(first)} saved no more than the ceiling; the fix of any other removed more than that cause.",
     ]
     return "\n".join(lines)
 

@@ -45,11 +45,11 @@ FOLDER: Final = Path(__file__).resolve().parent
 HEADINGS: Final = {
     "development": "The development half",
     "sealed": "The sealed half",
-    "now": "The sealed half after its mends",
+    "now": "The sealed half after its fixes",
     "second": "The second sealed set",
-    "second-now": "The second sealed set after its mends",
+    "second-now": "The second sealed set after its fixes",
     "third": "The third sealed set",
-    "third-now": "The third sealed set after its mends",
+    "third-now": "The third sealed set after its fixes",
     "fourth": "The fourth sealed set",
     "fourth-now": "The fourth sealed set after later changes",
 }
@@ -559,8 +559,8 @@ def _printed(programs: Sequence[RecordedProgram], *, named: bool) -> str:
 
 _PAGE: Final = """# How often the answer to a program is right
 
-Whole programs, each written twice: as people write it, and mended. Someone who had seen neither rules
-nor recordings labelled each with the cause that its mend removes. A hash of the name puts each into the
+Whole programs, each written twice: as people write it, and fixed. Someone who had seen neither rules
+nor recordings labelled each with the cause that its fix removes. A hash of the name puts each into the
 development half or into the sealed one, which is scored once. `make programs-score` writes this page.
 
 - **First** and **first two**: the label's cause is our first, or one of our first two.

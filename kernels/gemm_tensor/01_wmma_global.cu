@@ -57,7 +57,7 @@ minimum_cc = "8.0"
 shapes = [{ check = "ceil_div(M, WARPS_M * 16) <= 65535", says = "M must be at most 65535 * 16 * WARPS_M: the grid's y dimension ends there" }]
 
 [source]
-document = "GEMM notes, WMMA chapter (its tile pointers never advance along K; mended here)"
+document = "GEMM notes, WMMA chapter (its tile pointers never advance along K; fixed here)"
 
 [parameters]
 WARPS_M = 2

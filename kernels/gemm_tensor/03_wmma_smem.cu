@@ -1,7 +1,7 @@
 /*+++
 title = "Shared tiles, copied along rows"
 idea = """\
-The same 128 x 128 tile with both copies mended: neighbouring lanes read neighbouring 16-byte \
+The same 128 x 128 tile with both copies fixed: neighbouring lanes read neighbouring 16-byte \
 chunks of a row, and rows in shared memory are padded by 16 bytes, so that the eight rows of a \
 fragment load fall into different banks."""
 kind = "step"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "analyze": "Diagnose the kernels in Nsight Compute reports.",
     "profile": "Profile a program, or kernels of a ladder, and write the report.",
-    "try": "Throw switches in a program, and measure what each gains.",
+    "try": "Try optimization settings in a program, and measure what each gains.",
     "compare": "Compare two reports; fail CI on a regression.",
     "baseline": "Keep reports under a name, to compare later ones with.",
     "list": "Show the ladders, their rungs and ideas.",

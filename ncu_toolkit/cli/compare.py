@@ -45,7 +45,7 @@ def command(
 ) -> None:  # fmt: skip
     """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline. Or
     compare a program before and after a change, by two traces or two runs of `profile`; or two trials
-    of `try`: the step as it is and with each switch.
+    of `try`: the step as it is and with each setting.
 
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,

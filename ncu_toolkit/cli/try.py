@@ -1,4 +1,4 @@
-"""`ncu-toolkit try`: throw switches in a program, and time its step."""
+"""`ncu-toolkit try`: try optimization settings in a program, and time its step."""
 
 import shlex
 import shutil
@@ -36,12 +36,12 @@ class _Try(ProgramCommand):
 @click.command("try", cls=_Try)
 @options(
     words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SWITCH…] -- PROGRAM ARGUMENTS…"),
-    everything=option("Try what the program's trace suggests, each switch alone, then all that are worth keeping at once.", "--all"),
-    listed=option("List the switches.", "--list"),
+    everything=option("Try what the program's trace suggests, each setting alone, then all that are worth keeping at once.", "--all"),
+    listed=option("List the settings.", "--list"),
     runs=option("Runs a side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
-    kernel=option("For switches of kernels: only a kernel with a name in which this regular expression is found.", "--kernel", "-k", default="",
+    kernel=option("For settings of kernels: only a kernel with a name in which this regular expression is found.", "--kernel", "-k", default="",
         metavar="REGEX"),
-    build=option('The command that builds the program, for switches of compilers: --build "nvcc -O2 app.cu -o app".', default="",
+    build=option('The command that builds the program, for settings of compilers: --build "nvcc -O2 app.cu -o app".', default="",
         metavar="COMMAND"),
     seconds=option("End each run after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     timeout=option("A run that takes longer counts as hung.", default=600.0),
@@ -57,10 +57,10 @@ def command(
 
     `ncu-toolkit try tf32 -- python train.py` runs the program 5 times each way, times its step as
     `profile` finds it, and compares what it prints. `--all` traces the program first and takes the
-    switches that are for what it finds. None of the program's files is changed: the answer says which
-    line makes a switch permanent.
+    settings that are for what it finds. None of the program's files is changed: the answer says which
+    line makes a setting permanent.
 
-    A switch that breaks the program, slows it down, changes results more than it may, or changes
+    A setting that breaks the program, slows it down, changes results more than it may, or changes
     nothing is told as such. Ctrl-C keeps what was measured."""
     if listed:
         out.answer(list_answer())
@@ -68,11 +68,11 @@ def command(
     names, program = _split(words)
     if bool(names) == everything:
         near = did_you_mean(program[0].partition(":")[0], switches()) if program else ""
-        what = "--all takes no names of switches" if names else "no switch is named"
+        what = "--all takes no names of settings" if names else "no setting is named"
         if not names and program and shutil.which(program[0]) is None:
-            what = f"'{program[0]}' is neither a switch nor a program"
+            what = f"'{program[0]}' is neither a setting nor a program"
         example = (
-            "ncu-toolkit try --all -- python train.py; ncu-toolkit try --list shows the switches"
+            "ncu-toolkit try --all -- python train.py; ncu-toolkit try --list shows the settings"
         )
         raise UsageProblem(what, near or example)
     if not program:
@@ -96,7 +96,7 @@ def command(
 
 
 def _split(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Switches, and the program's words: what comes first that is no switch begins it."""
+    """Settings, and the program's words: what comes first that is no setting begins it."""
     at = next(
         (at for at, word in enumerate(words) if word.partition(":")[0] not in switches()),
         len(words),

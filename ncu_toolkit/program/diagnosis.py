@@ -1,17 +1,18 @@
 """What limits a program's step: every rule of the step, and what reports say of its kernels, by the
 time of the step that each can save.
 
-Order: by ceiling, weighted by how sure the cause is (SURE). A ceiling is the most that can go, and a
-cause that may not hold reaches it less often: one called possible goes before a clear one only with
-more than twice its ceiling. Among like gains (ALIKE) a setting goes before a rewrite.
+What a finding saves is the step replayed with its fix (`program/traces/replay.py`); what all of them
+save together is the step with all fixes at once.
 
-"Launch-bound" is what is left of the late launches. Each finding of something more particular (an
-optimizer by parameter, a loop over items, read-backs, tiny copies) claims the late launches that its
-fix removes. Where they are most of them, or where its fix must come first, it goes before.
+Order: by what they save, weighted by how sure the cause is (SURE): one called possible goes before a
+clear one only if it saves more than twice as much. Among like gains (ALIKE) a setting goes before a
+rewrite.
 
-A finding nearly all of whose time goes with findings before it (COVERED) is not shown, since its fix
-would find nothing left to save. What all fixes save together counts each launch and each gap once,
-with the largest part that a fix takes of it: fixes of the same time do not add up."""
+"Launch-bound" is what is left of the late launches. A finding of something more particular (an
+optimizer by parameter, a loop over items, read-backs, tiny copies) goes before it where such fixes
+save most of what it would, or where its fix must come first.
+
+A finding whose fix would find little left to save after those before it (COVERED) is not shown."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,6 @@ from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import (
     Account,
     GapCause,
-    Op,
     ProgramDiagnosis,
     ProgramTrial,
     Step,
@@ -62,17 +62,10 @@ INDEXED: Final = "gather-scatter"
 PIECES: Final = 4
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
-#: Causes that claim late launches only where their kernels take much of the step as well.
-GUESSED: Final = ("unfused-chain", "spelled-out", "unfused-attention")
 MOST_LATE: Final = Threshold(
     0.5, "with most of the late time explained by particular causes, theirs are the first fixes"
 )
-KERNELS_TOO: Final = Threshold(
-    0.2,
-    "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
-)
-#: Causes whose fix does not end their work but runs it beside other work.
-BESIDE: Final = ("serial-copies", "exposed-collectives")
+OFF: Final = Threshold(0.02, "steps of one program differ by 1 to 3%")
 SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is told from this part of the step on.
 TOLD: Final = Threshold(
@@ -102,8 +95,7 @@ def diagnose_program(
     """The causes that a step shows, the one that can save most first. `known`: what a report's
     counters say of a kernel, by its place in `Trace.shapes`.
 
-    No finding's ceiling is above the time that the account gives to its work and gaps, and what all
-    save together is never above the step's wall time."""
+    No finding saves more than the step's wall time, nor do all together."""
     s = StepFacts(step, account, {shape: profile for shape, (profile, _) in known.items()})
     found: list[StepFinding] = []
     considered: list[NoFinding] = []
@@ -113,7 +105,7 @@ def diagnose_program(
         except ArithmeticError as error:
             outcome = s.abstain(f"The trace's figures contradict each other ({error}).")
         if isinstance(outcome, StepFinding) and not s.worth(outcome.ceiling_us):
-            said = f"It would save at most {s.of_step(outcome.ceiling_us)}."
+            said = f"It would save {s.of_step(outcome.ceiling_us)}."
             outcome = s.ruled_out(said, *outcome.evidence)
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
@@ -126,7 +118,7 @@ def diagnose_program(
                 )
             found.append(outcome)
     found += filter(None, (_double.find(s),))
-    found = _claiming(found, considered, s)
+    found = _before_launching(found, s)
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
     found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
@@ -137,91 +129,36 @@ def diagnose_program(
         account=account,
         findings=tuple(shown),
         considered=tuple(considered),
-        together_us=together(shown, account, step.ops),
-        notes=(*_dominant(s, shown), *_unexplained(s, shown)),
+        together_us=s.replay.saved_us(*(each.edit for each in shown)),
+        notes=(*_dominant(s, shown), *_unexplained(s, shown), *_off(s, shown)),
     )
 
 
-def _claiming(
-    found: Sequence[StepFinding], considered: list[NoFinding], s: StepFacts
-) -> list[StepFinding]:
-    """Late launches with the findings whose fix removes them; "launch-bound" keeps the rest. An
-    optimizer in 2000 launches is no step that is launch-bound."""
+def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFinding]:
+    """With what goes before "launch-bound": causes whose fixes save most of what it would, and waits
+    that keep the step from being a CUDA graph. An optimizer in 2000 launches is no step that is
+    launch-bound."""
     late = next((each for each in found if each.rule == LATE), None)
     if late is None:
         return [*found]
-    claims = sorted(
-        ((each, claim) for each in found if (claim := _claim(each, late, s))),
-        key=lambda each: -s.idle_us(each[1]),
-    )
-    taken: set[int] = set()
-    claimed: dict[str, StepFinding] = {}
-    explained = 0.0
-    for finding, claim in claims:
-        us = s.idle_us(claim - taken)
-        if s.worth(us):
-            claimed[finding.rule] = _with_late(finding, claim - taken, us, s)
-            explained += min(us, claimed[finding.rule].ceiling_us)
-            taken |= claim
-    most = explained >= MOST_LATE.value * late.ceiling_us
-    blocks = _patterns.cut(s, PIECES) and SYNC in (each.rule for each in found)
-    if not most and not blocks:
-        return [*found]
-    rest = late
-    others = [each for each in found if each is not late]
-    if most:
-        s.claimed |= taken
-        left = step_rules()[LATE].find(s)
-        if isinstance(left, NoFinding):
-            considered.append(replace(left, bottleneck=LATE))
-            return [claimed.get(each.rule, each) for each in others]
-        rest = msgspec.structs.replace(left, rule=LATE, title=left.title or late.title)
-        others = [
-            msgspec.structs.replace(claimed[each.rule], before=(LATE,))
-            if each.rule in claimed
-            else each
-            for each in others
-        ]
-    if blocks:
-        at = next(i for i, each in enumerate(others) if each.rule == SYNC)
-        both = together((others[at], rest), s.account, s.ops)
-        said = " It comes first, since no CUDA graph captures code in which the host waits. "
-        said += f"Without the late launches too, up to {s.of_step(both)} go."
-        others[at] = msgspec.structs.replace(
-            others[at], summary=others[at].summary + said, before=(LATE,)
-        )
-    return [*others, rest]
-
-
-def _claim(finding: StepFinding, late: StepFinding, s: StepFacts) -> set[int]:
-    """The late launches, by their gaps, that a finding's fix removes."""
-    if finding is late or finding.good:
-        return set()
-    if finding.rule in GUESSED and not s.worth(finding.ceiling_us, KERNELS_TOO):
-        return set()
-    gaps = {*finding.gaps}
-    if finding.rule in MERGED:
-        gaps |= {s.gap_before[at] for at in finding.ops[1:] if at in s.gap_before}
-    return gaps.intersection(late.gaps)
-
-
-def _with_late(finding: StepFinding, claim: set[int], us: float, s: StepFacts) -> StepFinding:
-    """A finding with the late launches that it claims, which last `us`."""
-    if finding.rule not in MERGED:
-        return finding
-    said = f" The gaps before them, in which the next was not launched yet, take {s.of_step(us)}."
-    within = s.idle_us(claim.intersection(finding.gaps))
-    if within > us / 2:
-        said = (
-            f" Of their time {s.of_step(within)} are gaps in which the next was not launched yet."
-        )
-    return msgspec.structs.replace(
-        finding,
-        summary=finding.summary + said,
-        ceiling_us=min(s.wall_us, finding.ceiling_us + s.idle_us(claim - {*finding.gaps})),
-        gaps=tuple(sorted({*finding.gaps, *claim})),
-        confidence="medium" if finding.confidence == "low" else finding.confidence,
-    )
+    edits = [each.edit for each in found if each is not late]
+    left = s.replay.saved_us(*edits, late.edit) - s.replay.saved_us(*edits)
+    most = late.ceiling_us - left >= MOST_LATE.value * late.ceiling_us
+    blocks = _patterns.cut(s, PIECES)
+    made = []
+    for each in found:
+        both = s.replay.saved_us(each.edit, late.edit)
+        shared = each.ceiling_us + late.ceiling_us - both
+        merges = each.rule in MERGED or not {*each.gaps}.isdisjoint(late.gaps)
+        if blocks and each.rule == SYNC:
+            said = " It comes first, since no CUDA graph captures code in which the host waits. "
+            said += f"Without the late launches too, up to {s.of_step(both)} go."
+            each = msgspec.structs.replace(each, summary=each.summary + said, before=(LATE,))
+        elif most and each is not late and merges and s.worth(shared):
+            sure = "medium" if each.confidence == "low" else each.confidence
+            each = msgspec.structs.replace(each, before=(LATE,), confidence=sure)
+        made.append(each)
+    return made
 
 
 def _joined(
@@ -352,6 +289,13 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
             yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
 
 
+def _off(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
+    """That the replay of the step is not what was recorded, where it is off by more than OFF."""
+    if shown and s.replay.error > OFF.value:
+        off = units.percent(s.replay.error, 2)
+        yield f"What fixes save is less sure here: the {s.word} as it is, replayed, is off by {off}."
+
+
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
     """Findings by what was measured, else by ceiling and how sure they are; what has nothing to gain
     last. A setting (`switch`) goes before rewrites of like gain, and a finding before those that wait
@@ -383,64 +327,29 @@ def _rewrite(finding: StepFinding) -> bool:
     return not finding.switch and finding.measured_us is None and not finding.good
 
 
-def together(findings: Iterable[StepFinding], account: Account, ops: Sequence[Op]) -> float:
-    """The most that all findings save together, in microseconds. Each takes the same part of all
-    its launches and gaps; of each launch and gap the largest part counts. What runs beside other work
-    is not less of it: the longest of what then runs at a time stays."""
-    best: dict[tuple[str, int], float] = defaultdict(float)
-    costly = [finding for finding in findings if not finding.good]
-    for finding in costly:
-        part = part_saved(finding, account) * (finding.rule not in BESIDE)
-        for place, us in _own(finding, account).items():
-            best[place] = max(best[place], part * us)
-    saved = sum(best.values())
-    for finding in costly:
-        if finding.rule in BESIDE:
-            own, lanes = {*finding.ops}, defaultdict[str, float](float)
-            for at, us in enumerate(account.exclusive_us):
-                lanes[ops[at].path if at in own else "beside"] += us - best["op", at]
-            saved += min(finding.ceiling_us, sum(lanes.values()) - max(lanes.values(), default=0.0))
-    return min(saved, account.wall_us)
-
-
-def part_saved(finding: StepFinding, account: Account) -> float:
-    """The part (0-1) of the time of its launches and gaps that a finding saves at most."""
-    whole = sum(_own(finding, account).values())
-    return min(1.0, finding.ceiling_us / whole) if whole else 0.0
-
-
-def _own(finding: StepFinding, account: Account) -> dict[tuple[str, int], float]:
-    """The time of a finding's launches and gaps."""
-    own = {("op", at): account.exclusive_us[at] for at in finding.ops}
-    own.update({("gap", at): account.gaps[at].us for at in finding.gaps})
-    return own
-
-
 def _uncovered(
     findings: Sequence[StepFinding], s: StepFacts
 ) -> tuple[list[StepFinding], list[NoFinding]]:
     """Findings with enough time of their own, and why the others are left out."""
     shown: list[StepFinding] = []
     left_out: list[NoFinding] = []
-    taken: dict[tuple[str, int], tuple[float, StepFinding]] = {}
+    saved = 0.0
     for finding in findings:
-        own, part = _own(finding, s.account), part_saved(finding, s.account)
-        whole = sum(own.values())
-        # a roof is none where another saves any of its time
-        covered = sum(us * (finding.good or taken[at][0]) for at, us in own.items() if at in taken)
-        by = [taken[at][1] for at in own if at in taken]
-        if beside := [each for each in shown if each.rule in BESIDE and not finding.good]:
-            both = together([*shown, finding], s.account, s.ops)
-            if both - together(shown, s.account, s.ops) < (1 - COVERED.value) * finding.ceiling_us:
-                covered, by = whole, by or beside
-        if whole and covered >= COVERED.value * whole:
-            names = units.listed([*dict.fromkeys(f'"{each.title}"' for each in by)])
-            said = f"{finding.title}: its time is that of {names}, which can save more."
-            left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
+        if finding.good:  # a roof is none where another saves any of its time
+            us = s.us(finding.ops)
+            beside = {at for each in shown for at in each.ops}
+            alone = s.us({*finding.ops} - beside) > (1 - COVERED.value) * us
+        else:
+            more = s.replay.saved_us(*(each.edit for each in shown), finding.edit)
+            alone = more - saved > (1 - COVERED.value) * finding.ceiling_us
+            alone = alone and s.worth(more - saved)
+        if alone:
+            shown.append(finding)
+            saved = saved if finding.good else more
             continue
-        shown.append(finding)
-        for place in own:
-            taken.setdefault(place, (part, finding))
+        names = units.shortlist([f'"{each.title}"' for each in shown], 2)
+        said = f"{finding.title}: what it saves goes with {names}, for the most part."
+        left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
     return shown, left_out
 
 
@@ -505,12 +414,12 @@ def _moved(profile: Profile | None) -> str:
 def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
     """Whether a finding of the step does without a kernel's launches, and saves as large a part of
     them as making them faster. PyTorch chooses the grid of a scatter: it is not small by itself."""
-    own, part = {*kernel.ops}, part_saved(kernel, s.account)
+    own = {*kernel.ops}
     return not kernel.good and any(
-        (part_saved(each, s.account) >= part or (each.rule == INDEXED and kernel.rule in SMALL))
-        and s.us(own.intersection(each.ops)) >= COVERED.value * s.us(own)
+        s.replay.saved_us(each.edit, kernel.edit) - each.ceiling_us
+        <= (1 - COVERED.value) * kernel.ceiling_us
         for each in found
-        if each.rule in (*MERGED, "layout-copies", INDEXED)
+        if each.rule in (*MERGED, "layout-copies", INDEXED) and not own.isdisjoint(each.ops)
     )
 
 

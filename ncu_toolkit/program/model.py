@@ -2,6 +2,7 @@
 in its step. Events are in nanoseconds on one clock, sums in microseconds."""
 
 import statistics
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -263,6 +264,36 @@ class Account(msgspec.Struct, frozen=True):
         return sum(self.exclusive_us) / self.wall_us if self.wall_us else 0.0
 
 
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a step, of which a replay says what it saves (`program/traces/replay.py`). Work is
+    named by its place in `Step.ops`."""
+
+    keeps: Mapping[int, float] = {}
+    """The part of its time that work keeps, above 1 where it does that of others too."""
+    drops: frozenset[int] = frozenset()
+    """Work that is not there any more, and is not launched."""
+    graphed: frozenset[int] = frozenset()
+    """Work that a CUDA graph launches."""
+    moved: frozenset[int] = frozenset()
+    """Work before whose launch the host does nothing long any more, but on another thread."""
+    beside: frozenset[int] = frozenset()
+    """Work on streams of its own, ahead of what needs it."""
+    waits: frozenset[int] = frozenset()
+    """Calls, by their places in `Trace.calls`, that wait no more."""
+
+    @staticmethod
+    def joined(edits: "Iterable[Edit]") -> "Edit":
+        """All of them at once."""
+        keeps: dict[int, float] = {}
+        edits = [*edits]
+        for each in edits:
+            for at, part in each.keeps.items():
+                keeps[at] = min(part, keeps.get(at, part))
+        rest = ("drops", "graphed", "moved", "beside", "waits")
+        joined = {name: frozenset().union(*(getattr(e, name) for e in edits)) for name in rest}
+        return Edit(keeps=keeps, **joined)
+
+
 class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A cause that costs a step time. Gains are time of the step, in microseconds."""
 
@@ -272,7 +303,7 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     confidence: Literal["high", "medium", "low"]
     ceiling_us: float
-    """What goes at most, by arithmetic alone."""
+    """What goes if all of its cause does: the step replayed with `edit`."""
     expected_us: tuple[float, float, float] | None = None
     """Low, likely and high of what its fix saves (`kernel/diagnosis/achieved.py`: 80 % of the cases on record
     lie between), above the ceiling where fixes removed more. None where cases are too few or unlike,
@@ -289,7 +320,9 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     where: tuple[str, ...] = ()
     """The user's lines, those with most time first."""
     switch: str = ""
-    """What `ncu-toolkit try` throws for it; empty where there is none."""
+    """The setting that `ncu-toolkit try` applies for it; empty where there is none."""
+    edit: Edit | None = None
+    """The change of the step that its fix is; None of what has nothing to gain."""
     before: tuple[str, ...] = ()
     """Ids of findings that it goes before, whatever they save: their fix waits for its fix, or it
     explains most of what they are about."""
@@ -367,7 +400,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """Switches that were thrown in a program, the best first."""
+    """Settings that were tried in a program, the best first."""
 
     program: str
     gpu: str

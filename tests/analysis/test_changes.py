@@ -111,6 +111,24 @@ def test_a_step_of_several_passes_is_compared_by_the_pass() -> None:
     assert change(three, judged(trace)).scales == pytest.approx((1 / 3, 1.0))
 
 
+def test_many_more_steps_may_be_of_an_inner_loop() -> None:
+    """14 steps of 40 launches, and 250 of 3 with the same kernels."""
+
+    def made(steps: int, letters: str) -> Programs:
+        machine = program_traces.Machine("fit.py")
+        for _ in range(steps):
+            for letter in letters:
+                machine.launch(letter, 30.0)
+            machine.item()
+        return judged(machine.trace())
+
+    found = change(made(14, "abc" * 3 + "adb" * 9 + "cbe"), made(250, "abc"))
+    assert found.doubtful
+    assert found.prediction is None
+    assert not change(judged(PAGEABLE), judged(PINNED)).doubtful
+    assert not change(made(14, "abc"), made(250, "abc")).doubtful
+
+
 def test_the_noise_of_steps_covers_drift_and_few_steps() -> None:
     noise = random.Random(0)
     steady = tuple(100 + noise.random() for _ in range(30))
@@ -188,7 +206,7 @@ def test_python(pair: tuple[str, str]) -> None:
     assert found.steps[0].prediction is not None
     assert "2.62× faster" in str(found)
     frame = found.to_frame()
-    assert frame["part"].iloc[0] == "Copies that no kernel hides"
+    assert frame["part"].iloc[0] == "Exposed copies"
     report = HERE / "program" / "profiled" / "h100-waves.ncu-rep.xz"
     with pytest.raises(InputProblem, match="is a trace of a program"):
         ncu_toolkit.compare(pair[0], report)

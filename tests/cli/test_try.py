@@ -87,10 +87,10 @@ def test_other_formats(asked: list[tuple[trying.TryJob, Sequence[str]]], tmp_pat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--", "python", "a.py"], "no switch is named"),
+        (["--", "python", "a.py"], "no setting is named"),
         (["tf23", "--", "python", "a.py"], "Did you mean 'tf32'?"),
         (["tf32"], "no program to run"),
-        (["--all", "tf32", "--", "python"], "--all takes no names of switches"),
+        (["--all", "tf32", "--", "python"], "--all takes no names of settings"),
         (["tf32", "--kernel", "(", "--", "python"], "--kernel"),
     ],
 )

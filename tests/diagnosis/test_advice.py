@@ -176,7 +176,7 @@ FIELDS = tuple(f"LDG.E R{20 + i}, [R2.64+{4 * i:#x}]" for i in range(1, 6))
 
 
 def test_a_gather_is_no_column_walk() -> None:
-    """The addresses come from another load: no order of the lanes mends them."""
+    """The addresses come from another load: no order of the lanes fixes them."""
     first, second = scattered(apart(*GATHER, waits=3))[:2]
     assert "Sort or bin the requests" in first
     assert "small enough for L2" in second

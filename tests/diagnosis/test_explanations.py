@@ -78,7 +78,7 @@ def test_a_pad_is_for_lanes_in_rows_of_their_own(
     sass: str, passes: int, ideal: int, rows_first: bool
 ) -> None:
     """Lanes that meet in part of the banks lie apart within a row, which neither a pad nor an XOR
-    with the row mends."""
+    with the row fixes."""
     counters = {"shared_wavefronts": 1000.0 * passes, "shared_wavefronts_ideal": 1000.0 * ideal}
     case = {
         "stalls": WAITING,
@@ -189,7 +189,7 @@ def test_what_is_left_below_a_roof_is_said() -> None:
     assert near.speedup == pytest.approx(0.8 / 0.74)
     assert "1.08" in near.summary
     assert full.speedup == 1.0
-    assert not any("Nothing to mend" in text for finding in (near, full) for text in finding.advice)
+    assert not any("Nothing to fix" in text for finding in (near, full) for text in finding.advice)
 
 
 def pressed(queue: float, results: float, issue: float) -> Finding:

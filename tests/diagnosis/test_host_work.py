@@ -234,7 +234,7 @@ def test_other_functions_of_the_host() -> None:
     found = host_work(
         loading((9_000.0, clip), (6_000.0, bar), (5_000.0, (MAIN,)), step_us=2_600.0).trace()
     )
-    assert found.title == "The GPU waits for other work of the host"
+    assert found.title == "CPU-bound (the GPU waits for Python or other host code)"
     assert (
         "while the host runs torch.nn.utils.clip_grad_norm_ (clip_grad.py:20) 45 %, tqdm.tqdm.update (std.py:1230) 30 % and main (train.py:9) 25 %."
         in found.summary

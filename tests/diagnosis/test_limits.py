@@ -150,7 +150,7 @@ def test_what_other_blocks_load_again_is_no_matter_of_a_tile() -> None:
 
 def test_updates_that_meet_are_no_bank_conflict() -> None:
     """Sixteen passes for each shared atomic, because lanes update one counter: no layout of the
-    banks mends that."""
+    banks fixes that."""
     update = {
         "sass": "ATOMS.POPC.INC.32 RZ, [R4]",
         "executed": 1_000_000,

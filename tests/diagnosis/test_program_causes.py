@@ -39,7 +39,7 @@ def test_the_gpt_of_the_design() -> None:
         for at, op in enumerate(found.step.ops)
         if op.kind == "kernel" and "gemm" in found.step.trace.shapes[op.shape].kernel
     )
-    assert first.ceiling_us == pytest.approx(products * 7 / 8)
+    assert first.ceiling_us == pytest.approx(products * 7 / 8, rel=1e-3)
     assert {"unfused-attention", "optimizer-launches", "spelled-out"} <= set(named(found))
     attention = of_rule(found, "unfused-attention")
     assert attention is not None
@@ -191,7 +191,7 @@ def test_the_host_would_be_ahead_without_its_waits() -> None:
         found = diagnosed(made.trace())
         finding = of_rule(found, "host-sync")
         assert finding is not None
-        assert ("as launches come late" in finding.summary) == covered
+        assert "as launches come late" in finding.summary
         assert (of_rule(found, "launch-bound") is None) == covered
         assert found.together_us <= found.account.wall_us
 
@@ -212,7 +212,6 @@ def test_late_launches_belong_to_what_would_merge_them() -> None:
         assert found.together_us <= found.account.wall_us
         if others == 8:
             assert found.findings[0].ceiling_us > 0.7 * found.account.wall_us
-            assert "gaps in which the next was not launched yet" in found.findings[0].summary
 
 
 def test_an_update_written_out_is_replaced() -> None:
@@ -299,6 +298,14 @@ def average(made: programs.Machine) -> None:
             made.launch(word, 3.0, 20 + size % 9, host_us=25.0, line="fit.py:9")
 
 
+def copies(made: programs.Machine) -> None:
+    """The same with a copy of each parameter: these copies are of no other loop."""
+    for size in range(60):
+        made.copy("DtoD", 1 << 24, line="fit.py:9")
+        for word in (programs.MUL, programs.ADD):
+            made.launch(word, 3.0, 20 + size * size % 23, host_us=25.0, line="fit.py:9")
+
+
 def crops(made: programs.Machine) -> None:
     """Pictures cut out and resized one by one: no update of parameters."""
     for size in range(96):
@@ -342,6 +349,7 @@ def reading(made: programs.Machine) -> None:
     ("work", "rule", "says"),
     [
         (average, "optimizer-launches", "torch._foreach_lerp_"),
+        (copies, "optimizer-launches", "torch._foreach_lerp_"),
         (items, "small-ops-loop", "one after another in one tensor"),
         (crops, "small-ops-loop", ""),
         (layers, "launch-bound", "torch.compile"),

@@ -17,7 +17,7 @@ from ncu_toolkit.base.model import Device, Diagnosis, Evidence, Finding, Launch,
 from ncu_toolkit.kernel.diagnosis import rules
 from ncu_toolkit.kernel.diagnosis.rules import reference
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.diagnosis import SURE, diagnose_program, for_caller, ordered, together
+from ncu_toolkit.program.diagnosis import SURE, diagnose_program, for_caller, ordered
 from ncu_toolkit.program.model import (
     Account,
     Call,
@@ -52,14 +52,16 @@ def step_of(
     grid: int = 528,
     grids: list[int] | None = None,
 ) -> tuple[Step, Account]:
-    """A step by hand on one stream: (kernel, microseconds, idle before it, the gap's cause)."""
+    """A step by hand on one stream: (kernel, microseconds, idle before it, the gap's cause). The host is
+    ahead of what waits for nothing."""
     shapes: list[Launch] = []
     ops, gaps, calls, now = [], [], [], 0
     for at, (kernel, us, idle, cause) in enumerate(work):
         start = now + round(idle * 1000)
         if idle:
             gaps.append(IdleGap(now, start, cause, at, at))  # type: ignore[arg-type]
-        calls.append(Call(max(0, start - 5000), max(0, start - 1000), "launch", 0))
+        queued = max(0, start - 5000) if idle or not calls else calls[-1].end
+        calls.append(Call(queued, max(queued, min(queued + 4000, start - 1000)), "launch", 0))
         blocks = grids[at] if grids else grid
         launch = Launch(kernel, programs.function_of(kernel), (blocks, 1, 1), (128, 1, 1))
         if launch not in shapes:
@@ -592,34 +594,6 @@ def test_a_kernel_gives_way_to_a_finding_that_does_without_it() -> None:
     assert "grid-too-small" not in named(found)
 
 
-def test_savings_of_the_same_time_do_not_add_up() -> None:
-    step, account = step_of(kernels("a(float*)", "b(float*)", us=100.0))
-    one = StepFinding(rule="x", title="X", summary="", confidence="high", ceiling_us=80.0, ops=(0,))
-    two = msgspec.structs.replace(one, rule="y", ceiling_us=50.0)
-    apart = msgspec.structs.replace(two, ops=(1,))
-    both = msgspec.structs.replace(one, rule="z", ceiling_us=100.0, ops=(0, 1))
-    good = msgspec.structs.replace(one, good=True)
-    for findings, saved in (
-        ([one, two], 80.0),
-        ([one, apart], 130.0),
-        ([one, both], 130.0),
-        ([good], 0.0),
-    ):
-        assert together(findings, account, step.ops) == pytest.approx(saved)
-
-
-def test_what_runs_beside_other_work_is_not_less_of_it() -> None:
-    """A copy of 100 us stays, however little the kernel beside it takes."""
-    step, account = step_of(kernels("copied(float*)", "mine(float*)", us=100.0))
-    hidden = StepFinding(
-        rule="serial-copies", title="", summary="", confidence="high", ceiling_us=100.0, ops=(0,)
-    )
-    for place in (0, 1):
-        other = msgspec.structs.replace(hidden, rule="x", ceiling_us=80.0, ops=(place,))
-        assert together([other], account, step.ops) == pytest.approx(80.0)
-        assert together([hidden, other], account, step.ops) == pytest.approx(100.0)
-
-
 def test_what_hides_behind_copies_is_no_further_gain() -> None:
     """An upload longer than all kernels bounds the step, however few kernels are left."""
     copies, chain = "serial-copies", "unfused-chain"
@@ -653,16 +627,13 @@ WORK = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(WORK, st.integers(1, 600), st.floats(0.0, 0.9))
-def test_no_gain_is_above_its_time(
+def test_no_gain_is_above_the_step(
     work: list[tuple[str, float, float, str]], grid: int, saved: float
 ) -> None:
     step, account = step_of(work, grid=grid)
     found = diagnose_program(step, account, known(0, saved))
     most = 0.0
     for finding in found.findings:
-        own = sum(account.exclusive_us[at] for at in finding.ops)
-        own += sum(account.gaps[at].us for at in finding.gaps)
-        assert 0 <= finding.ceiling_us <= own + 1e-6
         assert finding.ceiling_us <= account.wall_us + 1e-6
         assert finding.ceiling_us >= WORTH.value * account.wall_us * 0.99
         assert len(set(finding.ops)) == len(finding.ops)

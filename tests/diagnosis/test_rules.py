@@ -1,5 +1,5 @@
 """Every bottleneck against its case file: found with the values that show it, not found once they
-are mended; and the rules' own form."""
+are fixed; and the rules' own form."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_case_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", cases.names())
 def test_mended_case_is_not(name: str) -> None:
     case = cases.read(name)
-    mended: dict[str, Any] = {
+    fixed: dict[str, Any] = {
         **case,
         **case["fixed"],
         "metrics": {**case.get("metrics", {}), **case["fixed"].get("metrics", {})},
     }
     # A verdict by a full unit or a long wait alone has no figure: the rule itself found nothing.
-    found = [f for f in diagnose(cases.build(mended)).findings if f.speedup is not None]
+    found = [f for f in diagnose(cases.build(fixed)).findings if f.speedup is not None]
     assert cases.bottleneck(name) not in [finding.bottleneck for finding in found]
 
 

@@ -86,9 +86,9 @@ def test_the_broken_pipeline_waits_where_its_copy_lands(run: Run, size: str) -> 
         assert stalls is not None
         return stalls.cycles("long_scoreboard") + stalls.cycles("barrier")
 
-    broken, mended = landing("async_copy_broken"), landing("async_copy")
-    assert broken > 1.4 * mended, (
-        f"long_scoreboard + barrier: {broken:.3f} cycles an instruction broken, {mended:.3f} mended"
+    broken, fixed = landing("async_copy_broken"), landing("async_copy")
+    assert broken > 1.4 * fixed, (
+        f"long_scoreboard + barrier: {broken:.3f} cycles an instruction broken, {fixed:.3f} fixed"
     )
     assert recorded.profile(run, "async_copy", size).mix.executed("LDGSTS") > 0
 

@@ -61,7 +61,7 @@ FP32 = StepFinding(
 )
 SPELLED = StepFinding(
     rule="spelled-out",
-    title="Attention written out, 3 × 7 launches",
+    title="Unfused attention, 3 × 7 launches",
     summary="Seven launches do what one fused kernel does.",
     confidence="medium",
     ceiling_us=3_100.0,
@@ -149,16 +149,14 @@ def test_the_first_screen_answers() -> None:
         "train.py · step of 46.6 ms (9 seen, ±0.4 %) · NVIDIA H200 · 4 launches, GPU busy 94 %"
     )
     assert screen[2].startswith("FP32 matrix products on CUDA cores  ")
-    assert screen[2].endswith("  saves at most 27 of 46.6 ms · clear cause")
+    assert screen[2].endswith("  saves up to 27 of 46.6 ms · clear cause")
     assert "1. Allow TF32" in text
     assert "where   model.py:21" in text
+    assert re.search(r"then    Unfused attention, 3 × 7 launches +saves up to 3.1 ms +model", text)
     assert re.search(
-        r"then    Attention written out, 3 × 7 launches  saves at most 3.1 ms  model", text
+        r"        Optimizer of 62 × 12 launches  +saves up to 2.4 ms +train.py:33", text
     )
-    assert re.search(
-        r"        Optimizer of 62 × 12 launches  +saves at most 2.4 ms  train.py:33", text
-    )
-    assert re.search(r"        all three +46.6 → 15 ms at best", text)
+    assert re.search(r"        all three +46.6 → 15 ms if fixed", text)
     assert "where the step goes" in text
     assert re.search(r"products +█+▍? +67 %", text)
 
@@ -219,11 +217,11 @@ def test_every_writer_shows_the_same(form: str) -> None:
     text = plain(str(write(answer)))
     for words in (
         "step of 46.6 ms",
-        "saves at most 27 of 46.6 ms",
+        "saves up to 27 of 46.6 ms",
         "clear cause",
         "where the step goes",
         "all three",
-        "46.6 → 15 ms at best",
+        "46.6 → 15 ms if fixed",
         "Optimizer of 62 × 12 launches",
         "model.py",
     ):
@@ -237,18 +235,18 @@ def test_gains_of_three_kinds() -> None:
         finding = msgspec.structs.replace(FP32, **changes)
         return plain(explain.saving(finding, gpt(account=account)))
 
-    assert said() == "saves at most 27 of 46.6 ms"
+    assert said() == "saves up to 27 of 46.6 ms"
     assert said(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (20 to 30)"
     assert said(expected_us=(20e3, 40e3, 46.6e3)) == "saves about 40 of 46.6 ms (20 or more)"
     assert said(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
     assert said(measured_us=0.0) == "no gain when tried"
     assert said(good=True) == "nothing to gain"
-    assert said(974_000.0, ceiling_us=128_400.0) == "saves at most 128 of 974 ms"
-    assert said(2_500_000.0, ceiling_us=120_000.0) == "saves at most 0.12 of 2.50 s"
-    assert said(12_900.0, ceiling_us=12_830.0) == "saves at most 12.8 of 12.9 ms"
-    assert said(812.0, ceiling_us=3.26) == "saves at most 3.3 of 812 µs"
-    assert said(busy=0.4) == "saves at most 58 % of the step"
-    assert said(busy=0.4, ceiling_us=46.5e3) == "saves at most 99.8 % of the step"
+    assert said(974_000.0, ceiling_us=128_400.0) == "saves up to 128 of 974 ms"
+    assert said(2_500_000.0, ceiling_us=120_000.0) == "saves up to 0.12 of 2.50 s"
+    assert said(12_900.0, ceiling_us=12_830.0) == "saves up to 12.8 of 12.9 ms"
+    assert said(812.0, ceiling_us=3.26) == "saves up to 3.3 of 812 µs"
+    assert said(busy=0.4) == "saves up to 58 % of the step"
+    assert said(busy=0.4, ceiling_us=46.5e3) == "saves up to 99.8 % of the step"
     likely = (20e3, 26e3, 30e3)
     assert said(busy=0.4, expected_us=likely) == "saves about 56 % of the step (43 to 64 %)"
     likely = (20e3, 40e3, 46.6e3)

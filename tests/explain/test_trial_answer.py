@@ -46,7 +46,7 @@ def test_the_best_is_on_the_card() -> None:
 
 
 def test_nothing_to_keep() -> None:
-    assert "No switch makes it faster" in shown(BROKE)
+    assert "No setting makes it faster" in shown(BROKE)
     assert "bf16-autocast is faster, but the program prints other results." in shown(OTHER)
 
 

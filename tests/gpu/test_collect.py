@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ def test_the_command_line_of_a_ladder() -> None:
         "ncu --set ladder --section-folder sections --clock-control none --cache-control all --nvtx --target-processes all --import-source yes "
         "--profile-from-start off --export out/profile.ncu-rep python3 -m ncu_toolkit.kernel.gpu.target plan.json"
     )
+
+
+def test_mpirun_is_started_by_its_name() -> None:
+    """By an absolute path it would take the programs of its own folder, another Python among them."""
+    words = argv(NCU, replace(PLAIN, command=("mpirun", "-np", "2", "./app")))
+    assert words[-5:] == ["env", "mpirun", "-np", "2", "./app"]
+    assert "env" not in argv(NCU, replace(PLAIN, command=("/opt/mpi/bin/mpirun", "./app")))
 
 
 def test_the_command_line_with_everything() -> None:

@@ -126,7 +126,7 @@ def test_ctrl_c_keeps_what_was_measured() -> None:
 
 
 def test_a_program_that_fails_by_itself() -> None:
-    with pytest.raises(UsageProblem, match="fails without a switch: exit code 3"):
+    with pytest.raises(UsageProblem, match="fails without a setting: exit code 3"):
         try_variants(variants(["tf32"]), Program(**{"": "exit code 3"}), 5)
 
 

@@ -29,9 +29,13 @@ SHAPES = (
 )
 
 
-def _two(late_ns: int = 0, passes: int = 1, exchanges: int = 1, steps: int = 12) -> Trace:
+def _two(
+    late_ns: int = 0, passes: int = 1, exchanges: int = 1, steps: int = 12,
+    gaps: tuple[int, int] = (1000, 1000), call_ns: tuple[int, int] = (400, 400),
+) -> Trace:  # fmt: skip
     """A job of two processes with a GPU each: `passes` of six products; an all-reduce after each of
-    the last `exchanges`; the second rank is late to each step."""
+    the last `exchanges`; the second rank is late to each step. `gaps` between products of each rank,
+    and how long each takes for a launch."""
     ops, calls = [], []
     for step in range(steps):
         begin = step * 3_000_000
@@ -39,8 +43,10 @@ def _two(late_ns: int = 0, passes: int = 1, exchanges: int = 1, steps: int = 12)
         for done in range(passes):
             for rank in range(2):
                 for shape in range(1, 7):
-                    start = ends[rank] + 1000
-                    calls.append(Call(start - 800, start - 400, "launch", 0, rank, rank))
+                    start = ends[rank] + gaps[rank]
+                    calls.append(
+                        Call(start - 400 - call_ns[rank], start - 400, "launch", 0, rank, rank)
+                    )
                     ops.append((start, start + 50_000 + 1000 * shape, shape, rank, len(calls) - 1))
                     ends[rank] = start + 50_000 + 1000 * shape
             if done >= passes - exchanges:
@@ -88,12 +94,23 @@ def test_a_job_without_a_late_rank_has_none() -> None:
     assert [each.rule for each in job.findings] == ["exposed-all-reduce"]
 
 
+@pytest.mark.parametrize(("call_ns", "late"), [((400, 400), False), ((400, 600), True)])
+def test_ranks_that_launch_alike_have_no_late_one(call_ns: tuple[int, int], late: bool) -> None:
+    """The host sets the pace of both; one is behind, by chance or since its launches take longer."""
+    job = judged(_two(gaps=(20_000, 40_000), call_ns=call_ns), "t", Analysis(())).job
+    assert job is not None
+    assert job.latest is job.rows[1]
+    assert (job.late is not None) == late
+    assert "launch-bound" in [each.rule for each in job.findings]
+
+
 def test_gradients_that_accumulate_are_exchanged_once() -> None:
     wrong = judged(_two(passes=4, exchanges=4), "t", Analysis(())).job
     right = judged(_two(passes=4, exchanges=1), "t", Analysis(())).job
     assert wrong is not None
     assert right is not None
     assert "no_sync" in wrong.findings[0].advice[0]
+    assert "4 passes" in wrong.findings[0].title
     assert not any("no_sync" in line for each in right.findings for line in each.advice)
 
 

@@ -571,6 +571,22 @@ def test_a_log_makes_no_step_of_many() -> None:
         assert len(step.ops) == (6 if read else 241)
 
 
+def test_a_token_is_the_step_of_a_request() -> None:
+    """Six requests: a prompt, then 90 tokens, of which each is read. Sweeps of 60 us are none."""
+    for us in (300.0, 10.0):
+        machine = Machine()
+        machine.loaded.update("abcdefp")
+        for _ in range(6):
+            for letter in "ppp":
+                machine.launch(letter, us)
+            for _ in range(90):
+                for letter in "abcdef":
+                    machine.launch(letter, us)
+                machine.item()
+        step = check(find_step(machine.trace()))
+        assert len(step.ops) == (7 if us == 300.0 else 633)
+
+
 def test_loops_of_varying_length_are_one_step_each() -> None:
     """A picture holds 24 to 40 cells, each cut out by two kernels."""
     pick = random.Random(1)
@@ -591,8 +607,7 @@ def test_loops_of_varying_length_are_one_step_each() -> None:
 def test_what_repeats_in_a_step_is_said() -> None:
     frames = sequence(("abc" * 10 + "Z") * 6)
     assert (
-        find_step(frames).said
-        == "Step: 31 launches that repeat; it holds 10 passes of 3 launches, 62.8 µs each."
+        find_step(frames).said == "Step: 31 operations; inner loop of 3, 10 times (62.8 µs each)."
     )
-    assert find_step(sequence("abcdef" * 6)).said == "Step: 6 launches that repeat."
-    assert find_step(programs.gpt()).said.startswith("Step: 987 launches and copies that repeat")
+    assert find_step(sequence("abcdef" * 6)).said == "Step: 6 operations."
+    assert find_step(programs.gpt()).said.startswith("Step: 987 operations")

@@ -21,13 +21,13 @@ def recorded(name: str, cause: str, after: float) -> score.RecordedProgram:
 
 
 def test_a_row_for_each_first_cause() -> None:
-    first = recorded("cuda_a", "launch-bound", 60.0)
-    other = recorded("cuda_b", "fp32-matmul", 60.0)
+    first = recorded("cuda_a", "launch-bound", 70.0)
+    other = recorded("cuda_b", "fp32-matmul", 70.0)
     *rows, _, told = savings.table([first, other]).splitlines()[2:]
     assert len(rows) == 1
     cells = [each.strip() for each in rows[0].strip("|").split("|")]
     assert (cells[0], cells[2], cells[4], cells[5]) == tuple(
-        each.replace(" us", " µs") for each in ("cuda_a", "100 us", "60.0 us", "40.0 us")
+        each.replace(" us", " µs") for each in ("cuda_a", "100 us", "70.0 us", "30.0 us")
     )
     assert "Of 2 programs these are the 1" in told
     assert "not so of cuda_b" in told

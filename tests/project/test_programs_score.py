@@ -237,7 +237,7 @@ def test_both_halves_stay_on_the_page(folder: Path, tmp_path: Path) -> None:
     both = page.read_text()
     assert fell.partition("## The sealed half\n")[2].partition("<!--")[0].strip() in both
     assert both.index("## The development half") < both.index("## The sealed half")
-    assert both.count("| ncu-toolkit |") == 3, "the half after its mends too"
+    assert both.count("| ncu-toolkit |") == 3, "the half after its fixes too"
     assert score.main([*common, "--recordings", str(tmp_path / "none")]) == EXIT_INPUT
 
 

@@ -334,7 +334,7 @@ class Tools:
         return [each for each in names if each.endswith(".parquet") and each[0] != "."]
 
     def doctor(self) -> Machine:
-        """Checks what works on this machine, and how to mend what does not."""
+        """Checks what works on this machine, and how to fix what does not."""
         checks = doctor.examine()
         found = (_Check(x.name, x.state, plain(x.found), plain(x.remedy)) for x in checks)
         return Machine(doctor.works(checks), tuple(found))

@@ -96,7 +96,7 @@ def command(asked: Rounds, program: tuple[str, ...]) -> None:
         watched, profile, state = (
             _of_program(asked, program, build, screen) if program else _of_rung(asked, build)
         )
-        # what no save can mend ends it now
+        # what no save can fix ends it now
         collect.find_ncu()
         store.discard(store.new_run_folder(asked.reports, "watch"))
 

@@ -180,7 +180,9 @@ def argv(ncu: Ncu, request: Request) -> list[str]:
         words += ["--launch-count", str(request.launch_count)]
     # Without the suffix ncu writes a packed report since 2026.3.
     export = f"{request.output}{files.REPORT_SUFFIXES[0]}"
-    return [*words, *request.extra, "--export", export, *request.command]
+    # ncu starts a program by its absolute path, and mpirun then puts its own folder first in PATH
+    by_name = ["env"] if request.command[:1] in (("mpirun",), ("mpiexec",)) else []
+    return [*words, *request.extra, "--export", export, *by_name, *request.command]
 
 
 def written(output: Path) -> Path | None:

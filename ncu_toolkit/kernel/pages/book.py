@@ -290,17 +290,17 @@ class Ladder:
 
     @cached_property
     def pairs(self) -> list[tuple[float, Entry, Entry]]:
-        """(speedup, defect, repair) where the steps mend planted defects one by one and do not
+        """(speedup, defect, repair) where the steps fix planted defects one by one and do not
         climb; empty for a ladder."""
         steps = [entry for entry in self if entry.kind == "step"]
-        mended = [
+        fixed = [
             (before, entry)
             for entry in steps
             if (before := entry.before) and before.kind == "planted"
         ]
-        if 2 * len(mended) <= len(steps):
+        if 2 * len(fixed) <= len(steps):
             return []
-        return [(gain, *pair) for pair in mended if (gain := achieved(*pair))]
+        return [(gain, *pair) for pair in fixed if (gain := achieved(*pair))]
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,10 @@ def family_view(book: Book, family: str) -> FamilyView:
 
 
 def _panel(ladder: Ladder) -> Panel:
-    mended = gallery(ladder)
+    fixed = gallery(ladder)
     drawn = (
         ()  # pairs do not climb: nothing joins one to the next
-        if mended
+        if fixed
         else (_ladder_chart(ladder), _stall_chart(ladder), _traffic_chart(ladder), _roofline_chart(ladder))
     )  # fmt: skip
     return Panel(
@@ -78,7 +78,7 @@ def _panel(ladder: Ladder) -> Panel:
         ladder_table(ladder),
         tuple(chart for chart in drawn if chart),
         tuple(_notes(ladder)),
-        mended,
+        fixed,
     )
 
 

@@ -7,7 +7,7 @@ that are of another program, are part of the result."""
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -191,13 +191,18 @@ def _job_inside(folder: Path, traces: Sequence[Path], timeout: float) -> TraceRe
     """The job whose ranks each have a trace in a folder; None where these are no ranks of one. Ranks
     are read one after another by workers that keep little of them."""
     by_name = sorted(traces, key=lambda path: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", str(path))])  # fmt: skip
-    if rank_timeline(str(by_name[0])) is None:
+    first, *others = by_name
+    known = rank_timeline(str(first))
+    if known is None:
         return None
     done = workers.run(
-        f"{__name__}:rank_timeline", [(str(path),) for path in by_name], jobs=min(len(traces), workers.default_jobs()),
-        timeout=timeout, label=lambda at: f"'{by_name[at]}'",
+        f"{__name__}:rank_timeline", [(str(path),) for path in others], jobs=min(len(others), workers.default_jobs()),
+        timeout=timeout, label=lambda at: f"'{others[at]}'",
     )  # fmt: skip
-    lines = [each.value for each in sorted(done, key=lambda each: each.index) if each.value]
+    lines = [
+        known,
+        *(each.value for each in sorted(done, key=lambda each: each.index) if each.value),
+    ]
     # two recordings of one rank look like a job: traces that do not say their rank have numbers for it
     if any(each.rank < 0 for each in lines) and len({re.sub(r"\d+", "", Path(each.path).name) for each in lines}) > 1:  # fmt: skip
         return None
@@ -218,7 +223,7 @@ def analyze_programs(
     *,
     jobs: int | None = None,
     timeout: float = analyze.DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
+    progress: analyze.Progress | None = None,
 ) -> Programs:
     """Read and judge traces, with the reports among `paths` joined to them.
 
@@ -255,7 +260,7 @@ def analyze_programs(
         there = [each for each in reports.files if own.get(each.path, (path,))[0] == path]
         results.append(_read(path, replace(reports, files=tuple(there)), joined, timeout))
         if progress is not None:
-            progress(str(path))
+            progress(str(path), 1, 1, None)
     readable = {each.path: each for each in results if each.found is not None}
     strangers, alone = [], []
     for file in reports.files:

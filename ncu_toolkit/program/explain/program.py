@@ -259,7 +259,7 @@ def _idling(found: ProgramDiagnosis) -> bool:
 
 
 def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
-    """What a finding saves of a step, in words: `saves at most 31 of 46.6 ms`, of an idling one `66 %
+    """What a finding saves of a step, in words: `saves up to 31 of 46.6 ms`, of an idling one `66 %
     of the step`; without the `whole`, `31 ms`, `66 %`. Of the first, where cases tell
     (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (21 to 35)`; `(21 or more)` where that is the whole."""
     if finding.good:
@@ -277,7 +277,7 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
         most, percent = finding.expected_us[2] >= _MOST_OF * wall_us, unit * shares
         between = f"{low}{percent} or more" if most else f"{low} to {high}{percent}"
         return f"saves about {likely}{of}{f' ({between})' * whole}"
-    return f"saves at most {_in_unit(finding.ceiling_us, found)}{of}"
+    return f"saves up to {_in_unit(finding.ceiling_us, found)}{of}"
 
 
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
@@ -436,14 +436,15 @@ def _then(
     wall, rows, unit = found.account.wall_us, [], _whole(found)[0]
     for x in costly[start:CARDS]:
         place = visible("".join(x.where[:1]))
-        rows.append((title_of(found, x), saving(x, found, whole=False), place))
+        title = title_of(found, x).partition(" (the GPU")[0]
+        rows.append((title, saving(x, found, whole=False), place))
     if len(costly) > 1 and found.together_us > 0:
         left = f"{_in_unit(max(0.0, wall - found.together_us), found)}{unit}"
         more = f"these and {len(costly) - CARDS} more"
         every = {2: "both", 3: "all three"}.get(len(costly), more)
         now = f"{units.duration(wall).removesuffix(unit)} → {left}"
         said = f"{left} of the {found.step.word} left" if _idling(found) else now
-        rows.append((every, f"{said} at best", ""))
+        rows.append((every, f"{said} if fixed", ""))
     return tuple(rows)
 
 

@@ -16,8 +16,6 @@ from ncu_toolkit.program.traces.ranks import Exchange, Job, RankRow
 
 #: Rows of a job's table; of more ranks, the late ones and those that wait most are shown.
 _ROWS: Final = 16
-#: Part of the step (0-1) from which a rank's own finding has a card beside those between ranks.
-_WORTH: Final = 0.1
 #: Microseconds from which a time is worth a figure.
 _LEAST_US: Final = 0.1
 
@@ -26,7 +24,8 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
     """The answer to a job of several ranks."""
     rank, usual = job.shown[-1]
     # what a usual rank's own step loses, as all do; traffic is judged over the ranks
-    own = [each for each in usual.costly if each.rule != "exposed-collectives" and each.ceiling_us >= _WORTH * job.step_us]  # fmt: skip
+    said = {"exposed-collectives"}.union(*({each.rule, *each.before} for each in job.findings))
+    own = [each for each in usual.costly if each.rule not in said]
     shown = [_card(job, each) for each in job.findings[:cards]]
     if own and own[0].ceiling_us > max([each.ceiling_us for each in job.findings], default=0.0):
         first, *own = own
@@ -39,7 +38,7 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
             summary="No rank is late, and other work hides the collectives, or they take little of the step.",
         )]  # fmt: skip
     then = tuple(
-        (f"on rank {rank}, as on the others: {each.title[:1].lower()}{each.title[1:]}", program.saving(each, usual), *each.where[:1])
+        (f"{visible(each.title).partition(' (the GPU')[0]}, on all ranks", program.saving(each, usual), *each.where[:1])
         for each in own[: max(0, cards - len(shown))]
     )  # fmt: skip
     mean = [sum(getattr(row, name) for row in job.rows) / len(job.rows) for name in _PARTS]
@@ -73,7 +72,7 @@ def headline(job: Job) -> str:
 
 
 def _card(job: Job, finding: StepFinding) -> Card:
-    of_late = job.late is not None and finding.rule == "late-rank"
+    of_late = finding.rule in ("late-rank", "launch-bound")
     lines = program.where(job.shown[0][1], finding, 2) if of_late else ()
     return Card(
         state="slow", bottleneck=finding.rule, title=visible(finding.title),

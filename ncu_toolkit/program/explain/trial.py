@@ -1,4 +1,4 @@
-"""What came of switches that were thrown in a program, as an answer: the best on a card, and a table of
+"""What came of settings that were tried in a program, as an answer: the best on a card, and a table of
 all. Times are in microseconds."""
 
 import statistics
@@ -79,7 +79,7 @@ def measured(tried: Tried) -> str:
 def _card(trial: ProgramTrial) -> Card:
     best = trial.best
     if best is None:
-        title, gain, summary = "No switch makes it faster", "nothing to keep", ""
+        title, gain, summary = "No setting makes it faster", "nothing to keep", ""
         many = [each for each in trial.tried if each.outcome == "faster"]
         if many:
             summary = f"{_name(many[0])} is faster, but the program prints other results."
@@ -135,22 +135,22 @@ def _table(trial: ProgramTrial) -> Table:
         return Cell(units.duration(tried.ceiling_us), tried.ceiling_us)
 
     columns: tuple[Spec[Tried], ...] = (
-        Spec("switch", cell=_name, numeric=False, code=True),
-        Spec("outcome", cell=outcome, title="The step with the switch, as fast as without it."),
+        Spec("setting", cell=_name, numeric=False, code=True),
+        Spec("outcome", cell=outcome, title="The step with the setting, as fast as without it."),
         Spec("step", trial.word, cell=lambda tried: Cell(measured(tried), tried.after or None), unit="us"),
-        Spec("most", "saves at most", "By the findings that it is for.", "us", cell=most, gives_way=1),
+        Spec("most", "saves up to", "By the findings that it is for.", "us", cell=most, gives_way=1),
         Spec("chance", "chance", "How often chance alone makes the two differ as much.", cell=chance, gives_way=2),
         Spec("results", cell=results, title="What the program prints.", numeric=False),
     )  # fmt: skip
-    return table("Switches", columns, trial.tried)
+    return table("Settings", columns, trial.tried)
 
 
 def list_answer() -> Answer:
-    """All switches."""
+    """All settings."""
     columns: tuple[Spec[Switch], ...] = (
-        Spec("switch", cell=lambda each: each.id, numeric=False, code=True),
+        Spec("setting", cell=lambda each: each.id, numeric=False, code=True),
         Spec("does", cell=lambda each: each.title, numeric=False),
         Spec("for", cell=lambda each: ", ".join((*each.causes[:2], *each.classes[:1])), numeric=False, gives_way=1),
         Spec("in", cell=lambda each: ", ".join(name or "native" for name in each.modules), numeric=False, gives_way=2),
     )  # fmt: skip
-    return Answer("", tables=(table("Switches", columns, switches().values()),))
+    return Answer("", tables=(table("Settings", columns, switches().values()),))

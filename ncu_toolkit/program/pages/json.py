@@ -71,7 +71,7 @@ def job_of(job: Job) -> dict[str, Any]:
 
 
 def trial_document(trial: ProgramTrial) -> str:
-    """What came of switches that were thrown in a program."""
+    """What came of settings that were tried in a program."""
     return document_of(
         "trial", **fields_of(trial, "program gpu word before_us notes"), tried=as_plain(trial.tried)
     )

@@ -42,7 +42,6 @@ from ncu_toolkit.kernel.pages.page_view import (
     page_view,
 )
 from ncu_toolkit.kernel.pages.run_view import GROUPS_SHOWN
-from ncu_toolkit.program.diagnosis import part_saved
 from ncu_toolkit.program.explain import program
 from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.model import (
@@ -317,9 +316,11 @@ def _laid(
 
 def _savings(found: ProgramDiagnosis) -> tuple[_Saved, _Saved]:
     """What each finding saves of operations, and of gaps."""
-    of_op, of_gap = _Saved(), _Saved()
+    of_op, of_gap, account = _Saved(), _Saved(), found.account
     for at, each in enumerate(found.costly):
-        part = part_saved(each, found.account)
+        whole = sum(account.exclusive_us[op] for op in each.ops)
+        whole += sum(account.gaps[gap].us for gap in each.gaps)
+        part = min(1.0, each.ceiling_us / whole) if whole else 0.0
         for op in each.ops:
             of_op.setdefault(op, {})[at] = part
         for gap in each.gaps:

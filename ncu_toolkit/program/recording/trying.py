@@ -1,4 +1,4 @@
-"""Throw switches in a program and time its step: runs with and without them alternate, each in a
+"""Try optimization settings in a program and time its step: runs with and without them alternate, each in a
 process group of its own that is ended with it. Nothing of the program's files is changed: switches
 are variables of the environment, hooks in the program's Python (inside/switching.py), and words of
 the command that builds it, whose result lies in a temporary folder."""
@@ -32,13 +32,13 @@ from ncu_toolkit.kernel.gpu import cuda
 from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.program.analysis.program import judged as judged_trace
 from ncu_toolkit.program.analysis.trial import TryRun, judged, save_trial, trial_path
-from ncu_toolkit.program.diagnosis import together
 from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial, Step, Trace, Tried
 from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.recording.program_run import name_of
 from ncu_toolkit.program.recording.step_run import TRACE
 from ncu_toolkit.program.switches import Switch, switches
 from ncu_toolkit.program.traces.files import write_trace
+from ncu_toolkit.program.traces.replay import Replay
 from ncu_toolkit.program.traces.step import find_step
 
 DEFAULT_RUNS: Final = 5
@@ -123,7 +123,7 @@ def variants(names: Sequence[str], *, built: bool = False) -> tuple[TryVariant, 
         if switch is None:
             near = did_you_mean(key, switches())
             raise UsageProblem(
-                f"there is no switch '{key}'", near or "ncu-toolkit try --list shows them"
+                f"there is no setting '{key}'", near or "ncu-toolkit try --list shows them"
             )
         if colon and not switch.values:
             raise UsageProblem(f"'{key}' takes no value", f"Write {key}")
@@ -221,7 +221,7 @@ def try_variants(
                     out[variant] = said
             elif found.problem or found.us is None:
                 raise UsageProblem(
-                    f"the program fails without a switch: {found.problem or 'no step was timed'}",
+                    f"the program fails without a setting: {found.problem or 'no step was timed'}",
                     "Run it alone first",
                 )
             else:
@@ -358,7 +358,7 @@ def _suggested(found: ProgramDiagnosis, first: TryRun, job: TryJob) -> tuple[Try
         return chosen
     causes = units.listed([f'"{each.title}"' for each in found.costly]) or "nothing"
     raise UsageProblem(
-        f"there is no switch for what was found: {causes}",
+        f"there is no setting for what was found: {causes}",
         "Name one; ncu-toolkit try --list shows them",
     )
 
@@ -383,9 +383,8 @@ def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> 
     if not mine:
         return tried
     ids = tuple(each.rule for each in mine)
-    return msgspec.structs.replace(
-        tried, causes=ids, ceiling_us=together(mine, found.account, found.step.ops)
-    )
+    saved = Replay(found.step, found.account).saved_us(*(each.edit for each in mine))
+    return msgspec.structs.replace(tried, causes=ids, ceiling_us=saved)
 
 
 def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant | None:

@@ -16,6 +16,8 @@ from ncu_toolkit.program.model import (
     OTHER_WORK_US,
     Account,
     Call,
+    CallKind,
+    Edit,
     GapCause,
     Lack,
     Mark,
@@ -26,10 +28,15 @@ from ncu_toolkit.program.model import (
 )
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
+from ncu_toolkit.program.traces.replay import Replay
 
 #: A cause that would save less of the step is not worth a finding.
 WORTH: Final = Threshold(
     0.03, "steps of one program differ by 1 to 3% of their time, so that less cannot be seen"
+)
+KERNELS_TOO: Final = Threshold(
+    0.2,
+    "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
 )
 #: Lines named with a finding.
 _LINES: Final = 3
@@ -148,13 +155,9 @@ class StepFacts:
         sizes = [self.ops[at].size for at in places]
         return None if None in sizes else sum(filter(None, sizes))
 
-    def as_one(self, groups: Iterable[Sequence[int]]) -> tuple[list[int], float, float]:
-        """The work of all groups, its time, and the time that stays if one launch does each: it takes
-        at least as long as the longest of its group."""
-        groups = list(groups)
-        places = [at for group in groups for at in group]
-        stays = sum(max(self.account.exclusive_us[at] for at in group) for group in groups)
-        return places, self.us(places), stays
+    def longest(self, places: Iterable[int]) -> float:
+        """The time of the longest of some work."""
+        return max(self.account.exclusive_us[at] for at in places)
 
     def of_class(self, *names: str) -> list[int]:
         return [at for at, name in enumerate(self.classes) if name in names]
@@ -322,13 +325,52 @@ class StepFacts:
             return framework["compiled"]
         return framework.get(self.framework, otherwise or framework.get("", ()))
 
+    # Changes
+
+    @cached_property
+    def replay(self) -> Replay:
+        return Replay(self.step, self.account)
+
+    def faster(self, ops: Sequence[int], saved_us: float) -> Edit:
+        """Work that takes so many microseconds less in all."""
+        keeps = max(0.0, 1 - saved_us / (self.us(ops) or 1.0))
+        return Edit(keeps=dict.fromkeys(ops, keeps))
+
+    def merged(
+        self, groups: Iterable[Sequence[int]], us: Iterable[float] = (), most: bool = True
+    ) -> Edit:
+        """Of each group one launch that takes so many microseconds, or as long as its longest. Unless
+        launches are `most` of what groups cost, only their kernels' time is saved where that is little
+        of the step: launching is what costs then, and a CUDA graph does as well."""
+        groups = [*groups]
+        times = [*us] or [*map(self.longest, groups)]
+        places = [at for group in groups for at in group]
+        if not most and not self.worth(self.us(places), KERNELS_TOO):
+            return self.faster(places, self.us(places) - sum(times))
+        firsts = {group[0]: time for group, time in zip(groups, times, strict=True)}
+        exclusive = self.account.exclusive_us
+        keeps = {at: us / (exclusive[at] or self.ops[at].us or 1.0) for at, us in firsts.items()}
+        return Edit(keeps=keeps, drops=frozenset(places) - firsts.keys())
+
+    def made(self, *kinds: CallKind) -> frozenset[int]:
+        """The host's calls of these kinds, by their places in `Trace.calls`."""
+        return frozenset(at for at, call in self.replay.calls if call.kind in kinds)
+
+    def queuing(self, ops: Iterable[int]) -> frozenset[int]:
+        """The calls that queued work, by their places in `Trace.calls`."""
+        return frozenset(self.ops[at].call for at in ops)
+
+    def ending(self, gaps: Iterable[int]) -> frozenset[int]:
+        """The work that ended gaps."""
+        return frozenset(self.gaps[at].before for at in gaps if self.gaps[at].before >= 0)
+
     # Outcomes
 
     def finding(
         self,
         summary: str,
         confidence: Confidence,
-        ceiling_us: float,
+        fix: Edit | float,
         *,
         ops: Iterable[int] = (),
         gaps: Iterable[int] = (),
@@ -336,22 +378,30 @@ class StepFacts:
         arithmetic: str | Sequence[str] = (),
         advice: Sequence[str] = (),
     ) -> StepFinding:
-        """A finding of the rule that asks (`program/diagnosis.py` adds its name). Its ceiling is never above the
-        time of its work and gaps. Of a whole run, whose start is in it, none is "high"."""
+        """A finding of the rule that asks (`program/diagnosis.py` adds its name). `fix`: the change of the
+        step, or the microseconds that its work takes less. Of a whole run, whose start is in it, none is
+        "high"."""
         ops, gaps = tuple(ops), tuple(gaps)
         if not self.steady and confidence == "high":
             confidence = "medium"
-        most = self.us(ops) + self.idle_us(gaps)
+        edit = fix if isinstance(fix, Edit) else self.faster(ops, fix)
+        saved = self.replay.saved_us(edit)
+        now, then = units.duration(self.wall_us), units.duration(self.wall_us - saved)
+        replayed = f"Replayed with that, the {self.word} takes {then} instead of {now}."
         return StepFinding(
             rule="",
             title="",
             summary=summary,
             confidence=confidence,
-            ceiling_us=max(0.0, min(ceiling_us, most, self.wall_us)),
+            ceiling_us=saved,
+            edit=edit,
             ops=ops,
             gaps=gaps,
             evidence=tuple(evidence),
-            arithmetic=(arithmetic,) if isinstance(arithmetic, str) else tuple(arithmetic),
+            arithmetic=(
+                *filter(None, (arithmetic,) if isinstance(arithmetic, str) else arithmetic),
+                *[replayed] * (self.trace.timed and saved > 0),
+            ),
             advice=tuple(advice),
             where=self.where(ops) or self.waited(gaps),
         )

@@ -359,9 +359,9 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
     return tuple(found)
 
 
-def arguments(s: StepFacts) -> frozenset[int]:
-    """Copies of a few bytes between the launches of loops over items: numbers that their passes get."""
-    spans = [range(run[0], run[-1]) for run, _ in items(s)]
+def arguments(s: StepFacts, loops: Iterable[tuple[int, ...]]) -> frozenset[int]:
+    """Copies of a few bytes between the launches of `loops` over items: numbers that passes get."""
+    spans = [range(run[0], run[-1]) for run in loops]
     return frozenset(
         at
         for span in spans

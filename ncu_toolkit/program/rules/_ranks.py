@@ -1,10 +1,13 @@
 """What costs a job of several ranks: a rank that the others wait for, and traffic by its kind."""
 
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import ProgramDiagnosis, Step, StepFinding
@@ -17,27 +20,63 @@ _WHOLE_NUMBERS: Final = re.compile(r"AllReduce\w*_(?:[iu](?:8|32|64)|u?int\w*)(?
 #: All-reduces of a step, each with less traffic than so many microseconds, of buckets too small: what
 #: one takes that moves nothing is 10 to 40 µs.
 _MANY, _TINY_US = 30, 60.0
-#: Passes of a step are alike in this part of their kernels, and have so many at least.
-_ALIKE, _LEAST_WORK = 0.9, 6
+#: Of windows with an all-reduce, and of launches that two ranks have in common, this part is all.
+_ALIKE = 0.9
+#: Of fewer steps nobody can say that chance made a rank late.
+_STEPS: Final = 5
+#: A rank's host is slower where its median launch takes so many times as long as another's. Of nine
+#: pairs of ranks on one H200 host, eight differ by up to 1.14 and one, of which a rank is late, by 1.26.
+_SLOWER: Final = 1.2
 
 
 def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
     """With findings between ranks. `judge` tells what costs one rank's step."""
-    late = job.late
-    usual = job.usual, judge(job.usual)
-    found = list(_of_exchanges(job, usual[1].step))
-    shown = [(usual[0].rank, usual[1])]
-    if late is not None:
-        theirs = judge(late)
-        found.append(_late(job, late, theirs, usual[1]))
-        shown.insert(0, (late.rank, theirs))
+    latest, other = job.latest, job.usual
+    usual = judge(other)
+    found, shown = _of_exchanges(job, usual), [(other.rank, usual)]
+    if latest is not None:
+        theirs = judge(latest)
+        host = _host(latest, other, theirs, usual)
+        shown.insert(0, (latest.rank, theirs))
+        slower = 0.0
+        if host is not None and host.rule == "launch-bound" and job.steps >= _STEPS:
+            slower = _slower(theirs.step, usual.step)
+        if host is not None and slower:  # all launch as much: chance decides who is last
+            said = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
+            found.append(msgspec.structs.replace(host, summary=said))
+        if not 0 < slower <= _SLOWER:
+            found.append(_late(job, latest, theirs, usual, host, slower))
     found.sort(key=lambda each: -each.ceiling_us)
     return replace(job, findings=tuple(found), shown=tuple(shown))
 
 
+def _host(
+    late: RankRow, other: RankRow, theirs: ProgramDiagnosis, usual: ProgramDiagnosis
+) -> StepFinding | None:
+    """What the late rank's GPU idles for, where that is why it is late."""
+    there = {each.rule: each.ceiling_us for each in usual.costly}
+    hosts = [each for each in theirs.costly if each.gaps]
+    if late.compute_us - other.compute_us > late.idle_us - other.idle_us:
+        return None
+    return max(hosts, key=lambda each: each.ceiling_us - there.get(each.rule, 0.0), default=None)
+
+
+def _slower(theirs: Step, usual: Step) -> float:
+    """How many times as long the late rank's host takes for a launch as a usual rank's, by the
+    median; 0 where they do not launch as much."""
+    counts, medians = [], []
+    for step in (theirs, usual):
+        begin, end = step.windows[0].start, step.windows[-1].end
+        calls = [call.end - call.start for call in step.trace.calls if call.kind == "launch" and begin <= call.start < end]  # fmt: skip
+        counts.append(len(calls) / len(step.windows))
+        medians.append(statistics.median(calls or [0]))
+    as_many = abs(counts[0] - counts[1]) <= (1 - _ALIKE) / 2 * counts[1]
+    return medians[0] / medians[1] if as_many and medians[1] else 0.0
+
+
 def _late(
-    job: Job, late: RankRow, theirs: ProgramDiagnosis, usual: ProgramDiagnosis
-) -> StepFinding:
+    job: Job, late: RankRow, theirs: ProgramDiagnosis, usual: ProgramDiagnosis, host: StepFinding | None, slower: float,
+) -> StepFinding:  # fmt: skip
     """The rank for which the others wait, with what it does longer than a usual one."""
     other = job.usual
     more = late.compute_us - other.compute_us
@@ -56,11 +95,15 @@ def _late(
         )
     else:
         cause = f"Its GPU idles {units.duration(max(idle, 0.0))} longer."
-    there = {each.rule: each.ceiling_us for each in usual.costly}
-    hosts = [each for each in theirs.costly if each.gaps]
-    host = max(hosts, key=lambda each: each.ceiling_us - there.get(each.rule, 0.0), default=None)
-    if host is not None and (idle >= more or job.steps == 1):
-        cause += f" On it: {host.title[:1].lower()}{host.title[1:]}. {host.summary}"
+    if slower:
+        cause += (
+            f" Its host takes {slower:.2g} times as long for a launch as that of rank {other.rank}."
+        )
+        advice.append(
+            "Bind each process to other cores, of the NUMA node of its GPU (numactl), and look for what else runs on them."
+        )
+    elif host is not None:
+        cause += f" {host.title.partition(' (')[0]}: {host.summary}"
         where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
     kind = job.exchanges[0].kind  # what is waited in most
     if kind == "all-to-all":
@@ -85,9 +128,10 @@ def _grown(theirs: ProgramDiagnosis, usual: ProgramDiagnosis) -> list[tuple[str,
     return sorted((each for each in grown if each[1] > 0), key=lambda each: -each[1])
 
 
-def _of_exchanges(job: Job, step: Step) -> list[StepFinding]:
+def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
     """What costs traffic, by kind: what the program does wrong before what overlap would hide."""
-    passes, found = _passes(step), []
+    step, found = usual.step, list[StepFinding]()
+    passes = _passes(step)
     for each in job.exchanges:
         kind, hidden = each.kind, each.all_traffic_us - each.exposed_us
         what = units.counted(round(each.count), kind)
@@ -97,31 +141,37 @@ def _of_exchanges(job: Job, step: Step) -> list[StepFinding]:
             f" other work hides {units.percent(part, 2)} of it."
         )
         title, advice = f"Traffic of {kind}s that nothing hides", ADVICE.get(kind, ())
-        saved = each.exposed_us
+        saved, certain, before = each.exposed_us, False, list[str]()
         if kind == "all-reduce" and passes > 1:
-            saved *= 1 - 1 / passes
+            # hidden traffic goes too: it takes SMs and bandwidth from the work beside it
+            saved = (1 - 1 / passes) * each.all_traffic_us
             title = f"Gradients are exchanged in each of {passes} passes that accumulate"
             advice = (
-                "Run all but the last pass in with model.no_sync():; with accelerate, in accelerator.accumulate(model).",
+                "Run all but the last pass inside `with model.no_sync():`; with accelerate, inside `accelerator.accumulate(model)`.",
             )
         elif kind == "all-reduce" and each.count >= _MANY and each.traffic_us < _TINY_US:
-            title = "Gradients are exchanged in buckets that are too small"
+            title, certain = "Gradients are exchanged in buckets that are too small", True
             advice = (
                 "Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has a latency of its own.",
             )
         elif kind == "all-reduce" and _unused(step):
-            title = "DDP looks for unused parameters in each step"
+            title, certain = "DDP looks for unused parameters in each step", True
             advice = (
                 "Leave find_unused_parameters=True out; where parameters are unused, static_graph=True or taking them out of the model does it once.",
             )
-            summary += " One of them is of whole numbers: the map of used parameters."
+            summary += " One of them is of whole numbers: the map of used parameters. The host also walks the graph of each pass for it."
+            sync = _reads_map(usual)
+            if sync is not None:
+                summary += f" Then DDP reads the map back: {sync.summary}"
+                saved, before = max(saved, sync.ceiling_us), [sync.rule]
         elif kind == "broadcast" and each.count >= 1:
             title = f"{what[:1].upper()}{what[1:]} in each step"
         elif saved < WORTH * job.step_us:
             continue
-        if saved >= 0.01 * job.step_us:
+        if certain or saved >= 0.01 * job.step_us:
             found.append(StepFinding(
                 rule=f"exposed-{kind.replace(' ', '-')}", title=title, summary=summary, confidence="medium", ceiling_us=saved, advice=advice,
+                before=tuple(before),
             ))  # fmt: skip
     return found
 
@@ -137,9 +187,24 @@ def _unused(step: Step) -> bool:
     return 0 < whole < len(reduces)
 
 
+def _reads_map(usual: ProgramDiagnosis) -> StepFinding | None:
+    """The rank's finding of synchronisations, if the thread that starts all-reduces copies to the
+    host: DDP's hooks run in autograd's thread, and a program reads its loss in another."""
+    trace = usual.step.trace
+    calls = [(op, trace.calls[op.call]) for op in usual.step.ops if op.call >= 0]
+    starts = {
+        call.thread for op, call in calls
+        if op.kind == "kernel" and exchange_kind(trace.shapes[op.shape].kernel) == "all-reduce"
+    }  # fmt: skip
+    if not any(op.path == "DtoH" and call.thread in starts for op, call in calls):
+        return None
+    return next((each for each in usual.costly if each.rule == "host-sync"), None)
+
+
 def _passes(step: Step) -> int:
     """Passes of forward and backward work that an optimizer's step follows, each with an all-reduce:
-    those of gradients that accumulate and are exchanged each time; 1 where there is one."""
+    those of gradients that accumulate and are exchanged each time; 1 where there is one. Of one pass,
+    much work is done once, such as that of a head and a loss; of several, each kernel runs in each."""
     classes = [kernel_class(shape).id for shape in step.trace.shapes]
     exchanged = {
         i for i, shape in enumerate(step.trace.shapes)
@@ -155,18 +220,12 @@ def _passes(step: Step) -> int:
         both += not exchanged.isdisjoint(of_window)
     if 0 < updates <= len(step.windows) / 2 and both >= _ALIKE * len(step.windows):
         return round(len(step.windows) / updates)
-    work = [i for i in kernels if classes[i] not in ("collective", "optimizer", "fill")]
-    for many in range(16, 1, -1):
-        size = len(work) // many
-        pieces = [Counter(work[i * size : (i + 1) * size]) for i in range(many)]
-        if size < _LEAST_WORK or any((pieces[0] & x).total() < _ALIKE * size for x in pieces):
-            continue
-        seen, worked = set[int](), 0  # pieces with an all-reduce
-        for each in kernels:
-            if each in exchanged:
-                seen.add(min(many - 1, max(0, worked - 1) // size))
-            else:
-                worked += classes[each] not in ("collective", "optimizer", "fill")
-        if len(seen) == many:
-            return many
-    return 1
+    work = Counter(i for i in kernels if classes[i] not in ("collective", "optimizer", "fill"))
+    many = sorted(work.values())[len(work) // 10] if work else 1
+    mark = next((shape for shape, count in work.items() if count == many), None)
+    seen, passed = set[int](), 0  # between which two of a kernel of each pass all-reduces start
+    for each in kernels:
+        passed += each == mark
+        if each in exchanged:
+            seen.add(passed % many)
+    return many if mark is not None and len(seen) == many else 1

@@ -26,6 +26,7 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Memory allocated in the step"
@@ -64,9 +65,8 @@ def find(s: StepFacts) -> StepOutcome:
         f"Each step has {units.counted(len(calls), 'call')} ({units.shortlist(names, 3)}) for memory of the GPU: the GPU is idle for "
         f"{s.of_step(us)} meanwhile.",
         "high" if len(s.step.windows) >= STEADY.value else "low",
-        us,
+        Edit(waits=s.made("allocate", "free")),
         gaps=gaps,
         evidence=evidence,
-        arithmetic=(f"{units.counted(len(gaps), 'gap')} after such calls: {units.duration(us)}.",),
         advice=s.advice(**_ADVICE),
     )

@@ -26,12 +26,12 @@ from collections import Counter
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._words import ADVICE
 from ncu_toolkit.program.traces.classes import exchange_kind
 
-TITLE: Final = "Collectives that nothing hides"
-_OVERLAP: Final = "Let DDP overlap: gradient buckets (bucket_cap_mb), static_graph=True, no_sync() while gradients accumulate."
+TITLE: Final = "Exposed communication"
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -41,13 +41,12 @@ def find(s: StepFacts) -> StepOutcome:
     if not places:
         return s.ruled_out(f"The {s.word} has no collective.")
     us, took = s.us(places), sum(s.ops[at].us for at in places)
-    others = sum(s.account.exclusive_us) - us
-    saved = min(us, others)
+    edit = Edit(beside=frozenset(places))
     evidence = (
         s.part("collectives", "Collectives alone", us, f"Part of the {s.word} in which collectives ran and nothing beside them."),
         fact("collectives_hidden", "Hidden", 1 - us / took if took else 0.0, "fraction", "Part of the collectives' time that other work hides."),
     )  # fmt: skip
-    if not s.worth(saved):
+    if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
         return s.ruled_out("Other work hides the collectives.", *evidence)
     times = Counter[str]()
     for at in places:
@@ -55,19 +54,17 @@ def find(s: StepFacts) -> StepOutcome:
             s.ops[at].end - s.ops[at].start
         )
     kind = max(times, key=times.__getitem__)
-    change = (_OVERLAP,) if kind == "all-reduce" else ADVICE.get(kind, (_OVERLAP,))
     return s.finding(
         f"{units.counted(len(places), 'collective')}: {s.of_step(us)} with nothing beside them.",
         "medium",
-        saved,
+        edit,
         ops=places,
         evidence=evidence,
-        arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}. Beside "
-        f"{units.duration(others)} of other work, at most {units.duration(saved)} more is hidden.",
+        arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}.",
         advice=s.advice(
             "Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile.",
             torch=(
-                *change,
+                *ADVICE.get(kind, ADVICE["all-reduce"]),
                 "Compare the ranks: where one is slower, the others wait in the collective.",
             ),
         ),

@@ -27,6 +27,7 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK
 
@@ -99,7 +100,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"Nothing repeats, and {units.percent(new, 2)} of {units.counted(s.step.launches, 'launch', 'launches')} are the first of their kernel. "
         f"The GPU is idle for {s.of_step(idle)}: {units.listed(shares)}.",
         "medium",
-        idle,
+        Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(range(len(s.gaps))), waits=s.made("allocate", "free", "load", "sync", "copy")),
         gaps=range(len(s.gaps)),
         evidence=evidence,
         arithmetic=f"{units.counted(allocations, 'call')} that allocate or free, {units.counted(len(first), 'kernel')} launched for the "

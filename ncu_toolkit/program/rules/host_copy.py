@@ -33,7 +33,7 @@ import msgspec
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.hardware.specs import Link, host_link
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.model import Edit, StepFinding
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, waits
@@ -115,7 +115,9 @@ def _tiny(s: StepFacts) -> StepFinding | None:
     if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
         return None
     every = {*places}
-    if 2 * len(every & _patterns.arguments(s)) > len(places):
+    if 2 * len(every & _patterns.arguments(s, (run for run, _ in _patterns.items(s)))) > len(
+        places
+    ):
         return None  # they go with the loop that they are made for
     after = {at + 1 for at in places} - every
     gaps = [
@@ -132,15 +134,14 @@ def _tiny(s: StepFacts) -> StepFinding | None:
         f"{units.count(len(places))} copies of {units.si(size / len(places), 'B')} on average, one by one: with the idle time around them they take "
         f"{s.of_step(us + idle)}, for {units.si(size, 'B')}.",
         "high",
-        us + idle,
+        s.merged([places]),
         ops=places,
         gaps=gaps,
         evidence=(
             s.part("tiny_copies", "In tiny copies", us + idle, f"Part of the {s.word} in such copies and in the idle time around them."),
             fact("tiny_copy_count", "Tiny copies", len(places), "count", "Copies that take as long as one of no bytes.", TIMES),
         ),
-        arithmetic=f"The copies take {units.duration(us)}, and the GPU is idle for {units.duration(idle)} around them. "
-        "One copy of all bytes takes microseconds.",
+        arithmetic="One copy of all bytes takes microseconds.",
         advice=s.advice(**(_INSIDE if inside else _ONCE)),
     )  # fmt: skip
     return msgspec.structs.replace(finding, title=_TINY)
@@ -194,12 +195,14 @@ def _bulk(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{_moved(s, held, link)}",
         sure,
-        us,
+        Edit(
+            drops=frozenset(held),
+            moved=s.ending(at for each in staging for at in each.gaps),
+            waits=s.queuing(held),
+        ),
         ops=held,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=f"The copies alone take {units.duration(s.us(held))} of the {s.word}, and the GPU waits {units.duration(idle)} for them. "
-        "All of it goes if they are not needed, or run beside kernels.",
         advice=advice,
     )
 

@@ -26,7 +26,6 @@ PyTorch documentation, "Performance Tuning Guide": avoid unnecessary CPU-GPU syn
 Best Practices Guide, "Asynchronous and Overlapping Transfers with Computation".
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -34,7 +33,7 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.program.model import Call
+from ncu_toolkit.program.model import Call, Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, copied, launched_late, waits
@@ -44,6 +43,8 @@ TITLE: Final = "Synchronisation inside the step"
 TIMED: Final = 2
 #: Operators in which cuDNN may time its algorithms.
 _TRIED: Final = "convolution"
+#: Part of the late launches' time from which they are late because of the waits.
+_EARLIER: Final = 1 / 3
 #: What to do in place of a PyTorch operator that waits, by a part of its name.
 _INSTEAD: Final = (
     (("item", "_local_scalar_dense", "is_nonzero"),
@@ -76,86 +77,55 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.steady:
         gaps = _without_trials(s, gaps)
     waiting = _patterns.waiting(s)
-    late, delayed = _delayed(s, waiting) if s.steady or _patterns.cut(s) else ([], 0.0)
-    reads = [at for at, op in enumerate(s.ops) if (gaps or late) and copied(op) == "read"]
+    reads = [at for at, op in enumerate(s.ops) if copied(op) == "read"]
     us = s.idle_us(gaps) + s.us(reads)
+    edit = Edit(drops=frozenset(reads), waits=s.made("sync") | s.queuing(reads))
+    saved = s.replay.saved_us(edit)
+    late, earlier = launched_late(s, OTHER_WORK), max(0.0, saved - us)
+    if earlier < _EARLIER * s.idle_us(late):
+        late, earlier = [], 0.0
     calls = [call for call in s.calls if call.kind == "sync"]
     evidence = (
         s.part("idle_sync", "Idle after synchronising", us,
                f"Part of the {s.word} in which the GPU had nothing to do because the host had waited for it."),
         fact("sync_calls", "Synchronising calls", len(calls), "count", f"Calls in the {s.word} that wait for the GPU."),
     )  # fmt: skip
-    if not s.worth(us + delayed):
+    if not s.worth(saved) or not (gaps or late):
         none = f"No call waits for the GPU in the {s.word}."
         hardly = "The GPU is hardly ever idle after the host waited."
         return s.ruled_out(hardly if calls else none, *evidence)
     causes = [
         s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
     ]
-    if s.idle_us(gaps) < delayed:  # what few of them left idle is not what most of the time is
+    if s.idle_us(gaps) < earlier:  # what few of them left idle is not what most of the time is
         causes = [*waiting]
     if s.step.launches <= TIMED and all(s.name(c).endswith("EventSynchronize") for c in causes):
         reason = f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them."
         return s.ruled_out(reason, *evidence)
     by_text, instead = _callers(s, causes)
-    if ahead := _ahead(s, causes):
-        late = launched_late(s, OTHER_WORK)
-        delayed = s.idle_us(late)
-    then = f", and for {units.duration(delayed)} more as launches come late" * bool(late)
+    then = f", and for {units.duration(earlier)} more as launches come late" * bool(late)
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
     times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
-    times = max(times, len(waiting)) if late and not ahead else times
+    times = max(times, len(waiting)) if late else times
     finding = s.finding(
         f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
         f"because of that{then}.{f' {few}' * bool(reads)}",
         "high" if s.steady else "medium",
-        us + delayed,
+        edit,
         ops=reads,
         gaps=sorted({*gaps, *late}),
         evidence=evidence,
         arithmetic=f"{units.counted(len(gaps), 'gap')} of {units.duration(s.idle_us(gaps) / max(1, len(gaps)))} on average: "
-        f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits."
-        + f" Launches come earlier by the time that the call before them held the host: {units.duration(delayed)} less idle."
-        * bool(late),
+        f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits.",
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
             *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
     )
-    return msgspec.structs.replace(
-        finding, where=_lines(s, gaps, waiting, delayed) or finding.where
-    )
-
-
-def _ahead(s: StepFacts, causes: Sequence[Call]) -> bool:
-    """Whether the host waits for longer than the GPU idles: without that it would be ahead of the GPU."""
-    waited = sum(call.end - call.start for call in {*causes}) / 1e3
-    return s.steady and waited >= s.idle_us(s.idle("host late", "sync"))
-
-
-def _lines(
-    s: StepFacts, gaps: Sequence[int], waiting: Sequence[Call], delayed: float
-) -> tuple[str, ...]:
-    if s.idle_us(gaps) >= delayed:
-        return s.waited(gaps)
-    return s.lines((call, call.end - call.start) for call in waiting)
-
-
-def _delayed(s: StepFacts, waiting: Sequence[Call]) -> tuple[list[int], float]:
-    """The late launches, by their gaps, after each call that waits, and by how much they would come
-    earlier, in microseconds: no more than the call held the host. A gap that would be left for the
-    most part counts for none."""
-    starts = [call.start for call in waiting]
-    left = [(call.end - call.start) / 1e3 for call in waiting]
-    gaps, saved = [], 0.0
-    for at in launched_late(s, OTHER_WORK):
-        last = bisect_left(starts, s.gaps[at].end) - 1
-        if last >= 0 and left[last] >= s.gaps[at].us / 2:
-            us = min(left[last], s.gaps[at].us)
-            left[last] -= us
-            saved += us
-            gaps.append(at)
-    return gaps, saved
+    where = s.waited(gaps)
+    if s.idle_us(gaps) < earlier:
+        where = s.lines((call, call.end - call.start) for call in waiting)
+    return msgspec.structs.replace(finding, where=where or finding.where)
 
 
 def _without_trials(s: StepFacts, gaps: list[int]) -> list[int]:

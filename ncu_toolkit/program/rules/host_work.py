@@ -35,7 +35,7 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.model import Edit, StepFinding
 from ncu_toolkit.program.rules import _words
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import (
@@ -56,7 +56,7 @@ from ncu_toolkit.program.rules._host import (
 )
 from ncu_toolkit.program.rules._loader import ALONE, IF_SO, Loader
 
-TITLE: Final = "The GPU waits for other work of the host"
+TITLE: Final = "CPU-bound (the GPU waits for Python or other host code)"
 AGAIN: Final = "Code is compiled again and again"
 LOADER: Final = "The GPU waits for the DataLoader"
 #: Part of the time (0-1) from which a function, or a loader, has advice of its own.
@@ -117,7 +117,7 @@ def find(s: StepFacts) -> StepOutcome:
     found = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {several}, {doing.words}",
         "high" if doing.sure else "medium",
-        us,
+        Edit(moved=s.ending(gaps)),
         gaps=gaps,
         evidence=evidence,
         arithmetic=pieces + doing.rows,
@@ -236,7 +236,7 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(own), 'piece')}, until the program has compiled{what} and loaded the code. "
         f"That goes on {'from step to step' if s.steady else 'to the end of the run'}.",
         "high",
-        us,
+        Edit(moved=s.ending(gaps)),
         gaps=gaps,
         evidence=(s.part("idle_compiling", "Idle until code was loaded", us, meaning),),
         advice=s.advice(**_ANEW),

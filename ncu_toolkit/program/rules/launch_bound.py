@@ -33,11 +33,13 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
+from ncu_toolkit.program.traces.replay import RECORDED
 
-TITLE: Final = "The host launches too slowly"
+TITLE: Final = "Launch-bound (the GPU waits for kernel launches)"
 MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )
@@ -49,8 +51,6 @@ ALONE: Final = Threshold(
 )
 _OF_XLA: Final = re.compile(r"fusion|^wrapped_")
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
-#: Microseconds that recording adds to a launch: 1 to 3, by tool and by what it records.
-RECORDED_US: Final = 2.0
 _LARGER: Final = (
     "Or give each launch more work: a larger batch, or all items of a loop in one call."
 )
@@ -58,7 +58,7 @@ _ADVICE: Final = {
     "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
     "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
-                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: mend these places.", _LARGER),
+                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: fix these places.", _LARGER),
     "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
     "numba": ("Merge small kernels, or give each more work.",
               "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
@@ -67,9 +67,9 @@ _ADVICE: Final = {
 }  # fmt: skip
 #: Said first where the step waits for the GPU.
 _WAITS: Final = {
-    "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: mend that first.",),
-    "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: mend that first.",),
-    "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: mend that first.",),
+    "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: fix that first.",),
+    "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: fix that first.",),
+    "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: fix that first.",),
 }  # fmt: skip
 
 
@@ -88,22 +88,16 @@ def find(s: StepFacts) -> StepOutcome:
     few = min(MANY.value, s.step.launches / 2)
     if len(late) < few or not s.worth(us, WAITING):
         return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
-    recorded = RECORDED_US * len(late)
-    sure = s.worth(us - recorded, WAITING)
-    each = us / len(late)
     if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
     finding = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
-        "high" if sure else "low",
-        us,
+        "high" if s.worth(us - len(late) * RECORDED[0] / 1e3, WAITING) else "low",
+        Edit(graphed=frozenset(range(len(s.ops)))),
         gaps=late,
         evidence=evidence,
-        arithmetic=(
-            f"{len(late)} gaps of {units.duration(each)} on average: {units.duration(us)}. They close if work is always queued.",
-            f"Recording made about {units.duration(min(us, recorded))} of that.",
-        ),
+        arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}.",
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
     )
     return msgspec.structs.replace(finding, title=_EAGER) if _eager(s) else finding

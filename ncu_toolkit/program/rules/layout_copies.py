@@ -98,7 +98,6 @@ def find(s: StepFacts) -> StepOutcome:
         us,
         ops=places,
         evidence=evidence,
-        arithmetic=f"Without them {units.duration(us)} of the {s.word} goes, if no other kernel gets slower.",
         advice=s.advice(advice, torch=tuple(told) or (advice,)),
     )
 

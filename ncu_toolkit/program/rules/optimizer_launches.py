@@ -67,18 +67,16 @@ MANY: Final = Threshold(
 def find(s: StepFacts) -> StepOutcome:
     update = _patterns.optimizer(s)
     loops = _patterns.parameters(s)
-    of_loops = _of_loops(s, loops) if loops else None
-    if update is None:
-        return of_loops or s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
-    outcome = _of_update(s, update)
-    if of_loops is None or isinstance(of_loops, NoFinding):
-        return outcome
-    if isinstance(outcome, StepFinding) and outcome.ceiling_us >= of_loops.ceiling_us:
-        return outcome
-    return of_loops
+    found = [_of_loops(s, loops)] if loops else []
+    outcome = _of_update(s, update) if update else None
+    if outcome is None and not found:
+        return s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
+    if isinstance(outcome, NoFinding):
+        return found[0] if found else outcome
+    return max((*filter(None, (outcome,)), *found), key=lambda each: each.ceiling_us)
 
 
-def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepOutcome:
+def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
     """A pass over the parameters that is not the optimizer's: an average of them, or an update as its
     formula has it."""
     ops = [at for loop in loops for at in loop]
@@ -90,14 +88,12 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepOutcome:
         s.part("optimizer", "Loops over parameters", us + idle, f"Part of the {s.word} in such loops, with the gaps between their launches."),
         fact("optimizer_launches", "Their launches", len(ops), "count", f"Launches of such loops in the {s.word}.", MANY),
     )  # fmt: skip
-    if not s.worth(us + idle - left):
-        return s.ruled_out(f"Loops over parameters take little of the {s.word}.", *evidence)
     finding = s.finding(
         f"{units.count(len(ops))} elementwise launches ({units.listed([word for word, _ in words.most_common(3)])}) pass over one tensor "
         f"after another, as an average of the parameters (EMA) or an update of them does. "
         f"With the gaps between them they take {s.of_step(us + idle)}.",
         "medium",
-        us + idle - left,
+        s.merged([ops], [left]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,
@@ -137,13 +133,10 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
         how = f"One pass of Adam moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay "
         how += f"of {units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
     made = f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name in _FORMS else 'AdamW'}(..., fused=True)."
-    saved = us + s.idle_us(gaps) - left
-    if not s.worth(saved):
-        return s.ruled_out(f"The optimizer takes little of the {s.word}.", *evidence)
     return s.finding(
         said,
         "medium" if update.foreach and not update.name else "high",
-        saved,
+        s.faster(ops, us - left) if update.foreach else s.merged([ops], [left]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,

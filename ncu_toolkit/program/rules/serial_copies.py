@@ -24,9 +24,10 @@ CUDA C++ Best Practices Guide, "Asynchronous and Overlapping Transfers with Comp
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
-TITLE: Final = "Copies in line with the kernels"
+TITLE: Final = "Copies not overlapped with compute"
 _WAIT: Final = (
     "Let the host wait for the event of the buffer that it uses again, not for all work in each step.",
 )
@@ -51,29 +52,24 @@ def find(s: StepFacts) -> StepOutcome:
         at for at in pinned if (s.ops[at].process, s.ops[at].device, s.ops[at].stream) in kernels
     ]
     us = s.us(inline)
-    beside = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
-    each = [s.us(at for at in inline if s.ops[at].path == path) for path in ("HtoD", "DtoH")]
-    longest = max(beside, *each)
     size = s.moved(inline)
     evidence = tuple(filter(None, (
         s.part("copies_inline", "Copies in line", us,
                f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
         None if size is None else fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."),
     )))  # fmt: skip
-    saved = us + beside - longest
-    if not s.worth(saved):
+    edit = Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline))
+    if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
         reason = "Copies from or to pinned memory run beside kernels, or are short."
         return s.ruled_out(reason, *evidence)
-    ways = "each direction" if all(each) else "the copies"
+    ways = "each direction" if len({s.ops[at].path for at in inline}) > 1 else "the copies"
     waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
     return s.finding(
         f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the stream of the kernels, with nothing beside them: {s.of_step(us)}.",
         "medium",
-        saved,
+        edit,
         ops=inline,
         evidence=evidence,
-        arithmetic=f"Side by side, {units.duration(beside)} of kernels, {units.duration(each[0])} of copies to the GPU and "
-        f"{units.duration(each[1])} back take as long as the longest of them: {units.duration(saved)} less.",
         advice=s.advice(
             f"Use two buffers, and a stream of its own for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
             *waits,

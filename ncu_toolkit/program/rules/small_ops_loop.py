@@ -72,18 +72,20 @@ def find(s: StepFacts) -> StepOutcome:
     loops += [run for run, _ in items]
     places = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
-    if handed := sorted(_patterns.arguments(s)):  # what passes get goes with them
+    handed = sorted(_patterns.arguments(s, (run for run, _ in items)))
+    copies = [handed] if handed else []
+    if handed:  # what passes get goes with them
         places += handed
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
-    stays = sum(_stays(s, loop, sms) for loop in loops[: len(loops) - len(items)])
-    stays += sum(_stays(s, run, sms, len(run) // passes) for run, passes in items)
-    saved = us + idle - stays
+    periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
+    times = [_stays(s, loop, sms, period) for loop, period in zip(loops, periods, strict=True)]
+    stays = sum(times)
     evidence = (
         s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
         fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", TIMES),
     )  # fmt: skip
-    if not s.worth(saved):
+    if not loops:
         return s.ruled_out_by_grids("No small launches repeat back to back.", *evidence)
     first = max(loops, key=len)
     launch = s.launches[first[0]]
@@ -101,7 +103,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)}. One {'pass over all items' if passes else 'launch'} could do the work of a loop.",
         "low",
-        saved,
+        s.merged([*loops, *copies], [*times, *map(s.longest, copies)]),
         ops=places,
         gaps=gaps,
         evidence=evidence,
@@ -128,11 +130,14 @@ def _stays(s: StepFacts, loop: tuple[int, ...], sms: int, period: int = 1) -> fl
 
 def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
     """Runs of launches with grids below the SMs, in which each is of the shape PERIOD or fewer
-    launches before, TIMES passes or more. An optimizer's launches are left out."""
+    launches before, TIMES passes or more. An optimizer's launches are left out, and collectives."""
     update = _patterns.optimizer(s)
     taken = set(update.ops) if update else set()
     for queue in s.queues:
-        small = [0 < _blocks(s.launches[at]) < sms and at not in taken for at in queue]
+        small = [
+            0 < _blocks(s.launches[at]) < sms and at not in taken and s.classes[at] != "collective"
+            for at in queue
+        ]
         at = 0
         while at < len(queue):
             end = at

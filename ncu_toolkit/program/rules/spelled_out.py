@@ -28,7 +28,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
 
-TITLE: Final = "Norm, activation, softmax or loss written out"
+TITLE: Final = "Unfused norm, activation, softmax or loss"
 _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
@@ -40,26 +40,23 @@ _CALLS: Final = {
 def find(s: StepFacts) -> StepOutcome:
     found = _patterns.composed(s)
     groups = [group for each in found.values() for group in each]
-    places, us, stays = s.as_one(groups)
+    places = [at for group in groups for at in group]
+    us, stays = s.us(places), sum(map(s.longest, groups))
     evidence = (
         s.part("written_out", "Written out", us, f"Part of the {s.word} in launches that compute a known function step by step."),
     )  # fmt: skip
-    if not s.worth(us - stays):
-        return s.ruled_out(
-            f"No norm, GELU, softmax or loss is written out, or they take little of the {s.word}.",
-            *evidence,
-        )
+    if not groups:
+        return s.ruled_out("No norm, GELU, softmax or loss is written out.", *evidence)
     calls = units.listed([*dict.fromkeys(_CALLS[name.removesuffix(" backward")] for name in found)])
     told = [units.counted(len(each), name) for name, each in found.items()]
     return s.finding(
         f"{units.listed(told)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
         f"{s.of_step(us)} as written.",
         "medium",
-        us - stays,
+        s.merged(groups, most=False),
         ops=places,
         evidence=evidence,
-        arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all. "
-        f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
+        arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all.",
         advice=s.advice(
             "Compute each in one kernel.",
             torch=(

@@ -27,10 +27,11 @@ Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-A
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
-TITLE: Final = "Attention written out"
+TITLE: Final = "Unfused attention"
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -45,24 +46,21 @@ def find(s: StepFacts) -> StepOutcome:
     inner, soft = s.us(between), s.us({at for each in found for at in each.softmax})
     # A softmax reads the scores and writes them. Of the products one writes and one reads them.
     handed = min(s.us(products), soft)
-    us = inner + handed
     evidence = (
         s.part("attention_between", "Between the products", inner,
                f"Part of the {s.word} in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
         fact("attentions", "Attentions", len(found), "count", "Pairs of products with a softmax between them, forward and backward."),
     )  # fmt: skip
-    if not s.worth(us):
-        reason = f"Attention is written out, but takes little of the {s.word}."
-        return s.ruled_out(reason, *evidence)
     batched = all(
         _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
     )
     launches = len(between) + len(products)
+    fused = Edit(drops=frozenset(between), keeps=s.faster([*products], handed).keeps)
     return s.finding(
         f"{units.counted(len(found), 'attention')} in {launches} launches, forward and backward counted apart. Passing over the scores "
         f"takes {s.of_step(inner)}, and handing them from product to product {units.duration(handed)}.",
         "high" if batched else "medium",
-        us,
+        fused,
         ops=sorted(between | products),
         evidence=evidence,
         arithmetic=(

@@ -33,7 +33,7 @@ from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 _OWN: Final = "Or write them into your own kernel, where one is beside them."
-TITLE: Final = "Elementwise kernels one after another"
+TITLE: Final = "Unfused elementwise kernels"
 _PASSES: Final = ("elementwise", "layout", "random")
 _ADVICE: Final = {
     "": ("Write one kernel for each chain.",),
@@ -46,13 +46,14 @@ _ADVICE: Final = {
 
 def find(s: StepFacts) -> StepOutcome:
     chains = list(_chains(s))
-    places, us, stays = s.as_one(chains)
+    places = [at for chain in chains for at in chain]
+    us, stays = s.us(places), sum(map(s.longest, chains))
     evidence = (
         s.part("chains", "In chains", us,
                f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
         fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", CHAIN),
     )  # fmt: skip
-    if not s.worth(us - stays):
+    if not chains:
         return s.ruled_out_by_grids(
             "Few elementwise launches of one size follow each other.", *evidence
         )
@@ -61,11 +62,10 @@ def find(s: StepFacts) -> StepOutcome:
         f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
         f"wrote, one fused kernel can replace a chain.",
         "low",
-        us - stays,
+        s.merged(chains, most=False),
         ops=places,
         evidence=evidence,
-        arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all. "
-        f"{units.duration(us)} - {units.duration(stays)} = {units.duration(us - stays)}.",
+        arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all.",
         advice=(*s.advice(**_ADVICE), *[_OWN] * own),
     )
 

@@ -46,7 +46,7 @@ _HOLDS: Final[Mapping[CallKind, GapCause]] = {
     "load": "host late",
 }
 _LABELS: Final = {
-    "copy": "Copies that no kernel hides",
+    "copy": "Exposed copies",
     "set": "Setting memory",
     "idle: host late": "Idle: the host launches late",
     "idle: host work": "Idle: the host does other work",

@@ -117,17 +117,22 @@ class Job:
         return max(row.step_us for row in self.rows)
 
     @cached_property
-    def late(self) -> RankRow | None:
-        """The rank for which the others wait."""
+    def latest(self) -> RankRow | None:
+        """The rank for which the others wait, by whatever chance."""
         first, *others = sorted(self.rows, key=lambda row: -row.caused_us)
         enough = first.caused_us >= WORTH * self.step_us
         next_us = others[0].caused_us if others else 0.0
         return first if enough and first.caused_us >= _LATER * next_us else None
 
     @property
+    def late(self) -> RankRow | None:
+        """The same, where something about that rank is why."""
+        return self.latest if any(each.rule == "late-rank" for each in self.findings) else None
+
+    @property
     def usual(self) -> RankRow:
         """A rank that is not late: the one of median compute."""
-        rest = [row for row in self.rows if row is not self.late]
+        rest = [row for row in self.rows if row is not self.latest]
         return sorted(rest, key=lambda row: row.compute_us)[len(rest) // 2]
 
 

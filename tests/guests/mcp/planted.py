@@ -1,11 +1,11 @@
 """Whether the digest that a model gets is enough: of kernels with a planted cause it must name the
-cause first, a line of the code that was planted, and the change that mends it.
+cause first, a line of the code that was planted, and the change that fixes it.
 
     python tests/guests/mcp/planted.py          the table of docs/agents.md, and every case that fails
 
 No model takes part. Cases are the pairs of the pathology ladder and the held-out kernels, recorded
 on an H200, each as the only launch of a report and at the default budget. Causes are the labels.
-The planted code is where a kernel differs from its twin that is mended: those lines, three lines
+The planted code is where a kernel differs from its twin that is fixed: those lines, three lines
 around them, and the functions that they call. A kernel that differs from its twin in its launch or
 its data alone has no such line."""
 
@@ -36,7 +36,7 @@ LADDER: Final = "pathology"
 HEADINGS: Final = ("set", "kernels", "cause first", "line", "change", "all")
 #: Lines around a changed one that count as it.
 NEAR: Final = 3
-#: Cause -> a phrase of the change that the mended twins make.
+#: Cause -> a phrase of the change that the fixed twins make.
 CHANGES: Final = {
     "uncoalesced-global-access": "threadIdx.x run along|neighbouring lanes|own array",
     "narrow-access": "float4|16 bytes",

@@ -19,7 +19,7 @@ registers or shared memory instead of loading them again; replace loads by broad
 
 When the advice is wrong
 Where lanes are scattered, each instruction costs many lookups: coalesce first. Where registers
-spill, mend that first.
+spill, fix that first.
 
 Source
 Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (LG throttle).

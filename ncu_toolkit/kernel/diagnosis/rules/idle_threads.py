@@ -40,7 +40,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal,
 from ncu_toolkit.kernel.diagnosis.rules import _launch
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 
-TITLE: Final = "Threads without work"
+TITLE: Final = "Idle threads"
 OPTIONAL: Final = ("lanes_per_instruction", "occupancy_fill", "waves", "stalls")
 NCU: Final = (("LaunchConfiguration", "block size"), ("ThreadDivergence", ""))
 FROM_SHAPE: Final = True

@@ -224,7 +224,7 @@ def open_in_code(facts: KernelFacts) -> str:
 
 def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     """By what the lanes' addresses are: runs of their own, what other loads point to, fields of
-    structures, or columns: the distance between lanes tells the last two. Only columns are mended by the
+    structures, or columns: the distance between lanes tells the last two. Only columns are fixed by the
     order of the lanes."""
     if shape := _tall_block(k, where):
         return (

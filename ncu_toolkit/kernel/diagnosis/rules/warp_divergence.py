@@ -22,7 +22,7 @@ first.
 When the advice is wrong
 Idle lanes are no divergence where no branch parts them: predicated instructions, blocks that are no
 multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
-see Threads without work. Code that only some lanes need anyway (one lane writing a result) is not
+see Idle threads. Code that only some lanes need anyway (one lane writing a result) is not
 a defect. When memory is the limit, idle lanes cost little: paths that become one move the same bytes,
 and wait for them as long.
 
@@ -71,9 +71,9 @@ def find(k: Kernel) -> Outcome:
     there = gone.lanes if gone is not None and gone.edge else _launch.filled_lanes(k)
     said = ""
     if active >= _launch.NEARLY_ALL * there:
-        said = "The lanes that have work take the same path. The others have none: see Threads without work."
+        said = "Lanes that have work take the same path. The others have none: see Idle threads."
     elif not parted and k["branch_uniformity"] == 1.0:
-        said = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Threads without work."
+        said = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
     if said:
         return k.ruled_out(said, measured, uniform)
     left = active / there

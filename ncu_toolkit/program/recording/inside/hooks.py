@@ -1,5 +1,5 @@
 """What the switches of `ncu-toolkit try` change in a program's Python, once it has imported a module
-(data/switches.toml). A function is called with the module and the means of switching.py (`Thrown`).
+(data/switches.toml). A function is called with the module and the means of switching.py (`Setting`).
 
 The program's own Python, of any environment, runs this file: it imports the standard library alone."""
 
@@ -12,23 +12,23 @@ _HAVE_IT = ("Adam", "AdamW", "SGD", "Adagrad")
 _MOST = 8
 
 
-def batch_size(torch: Any, thrown: Any) -> None:
+def batch_size(torch: Any, setting: Any) -> None:
     def change(arguments: dict[str, Any]) -> bool:
         size = arguments.get("batch_size", 1)
         if not size or arguments.get("batch_sampler") is not None:
             return False
-        arguments["batch_size"] = size * int(thrown.value)
+        arguments["batch_size"] = size * int(setting.value)
         return True
 
-    thrown.on_construction(torch.utils.data.DataLoader, change)
+    setting.on_construction(torch.utils.data.DataLoader, change)
 
 
-def bf16_autocast(torch: Any, thrown: Any) -> None:
+def bf16_autocast(torch: Any, setting: Any) -> None:
     def visit(module: Any) -> None:
         if not any(each.dtype == torch.float32 for each in module.parameters()):
             return
         if torch.is_autocast_enabled():
-            thrown.cannot("the program uses automatic mixed precision already")
+            setting.cannot("the program uses automatic mixed precision already")
             return
         forward = module.forward
 
@@ -37,12 +37,12 @@ def bf16_autocast(torch: Any, thrown: Any) -> None:
                 return forward(*arguments, **named)
 
         module.forward = cast
-        thrown.applied()
+        setting.applied()
 
-    thrown.on_models(torch, visit)
+    setting.on_models(torch, visit)
 
 
-def channels_last(torch: Any, thrown: Any) -> None:
+def channels_last(torch: Any, setting: Any) -> None:
     def visit(module: Any) -> None:
         if not any(isinstance(each, torch.nn.Conv2d) for each in module.modules()):
             return
@@ -57,59 +57,59 @@ def channels_last(torch: Any, thrown: Any) -> None:
         module.forward = lambda *arguments, **named: forward(
             *map(turned, arguments), **{name: turned(value) for name, value in named.items()}
         )
-        thrown.applied()
+        setting.applied()
 
-    thrown.on_models(torch, visit)
+    setting.on_models(torch, visit)
 
 
-def compile(torch: Any, thrown: Any) -> None:
+def compile(torch: Any, setting: Any) -> None:
     def visit(module: Any) -> None:
         if getattr(module, "_compiled_call_impl", None) is None and not hasattr(
             module, "_orig_mod"
         ):
             module.compile()
-            thrown.applied()
+            setting.applied()
 
-    thrown.on_models(torch, visit)
+    setting.on_models(torch, visit)
 
 
-def cuda_graphs(torch: Any, thrown: Any) -> None:
+def cuda_graphs(torch: Any, setting: Any) -> None:
     def visit(module: Any) -> None:
         if getattr(module, "_compiled_call_impl", None) is None and not hasattr(
             module, "_orig_mod"
         ):
             module.compile(mode="reduce-overhead")
-            thrown.applied()
+            setting.applied()
 
-    thrown.on_models(torch, visit)
+    setting.on_models(torch, visit)
 
 
-def cudnn_benchmark(torch: Any, thrown: Any) -> None:
+def cudnn_benchmark(torch: Any, setting: Any) -> None:
     if torch.backends.cudnn.benchmark:
-        thrown.cannot("the program uses the mode already")
+        setting.cannot("the program uses the mode already")
         return
     torch.backends.cudnn.benchmark = True
-    thrown.applied()
+    setting.applied()
 
 
-def fused_optimizer(torch: Any, thrown: Any) -> None:
+def fused_optimizer(torch: Any, setting: Any) -> None:
     def change(arguments: dict[str, Any]) -> bool:
         if arguments.get("fused"):
-            thrown.cannot("the program's optimizer is fused already")
+            setting.cannot("the program's optimizer is fused already")
             return False
         arguments.update(fused=True, foreach=None)
         return True
 
     for name in _HAVE_IT:
-        thrown.on_construction(getattr(torch.optim, name), change, keep="params")
+        setting.on_construction(getattr(torch.optim, name), change, keep="params")
 
 
-def loader_workers(torch: Any, thrown: Any) -> None:
+def loader_workers(torch: Any, setting: Any) -> None:
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     if cores < 2:
-        thrown.cannot("there is one core")
+        setting.cannot("there is one core")
         return
 
     def change(arguments: dict[str, Any]) -> bool:
@@ -118,10 +118,10 @@ def loader_workers(torch: Any, thrown: Any) -> None:
         arguments.update(num_workers=min(_MOST, cores - 1), persistent_workers=True)
         return True
 
-    thrown.on_construction(torch.utils.data.DataLoader, change)
+    setting.on_construction(torch.utils.data.DataLoader, change)
 
 
-def numba_block(dispatcher: Any, thrown: Any) -> None:
+def numba_block(dispatcher: Any, setting: Any) -> None:
     kernels = dispatcher.CUDADispatcher
     configure = kernels.configure
 
@@ -129,16 +129,16 @@ def numba_block(dispatcher: Any, thrown: Any) -> None:
         size = [*grid] if isinstance(grid, (tuple, list)) else [grid]
         threads = [*block] if isinstance(block, (tuple, list)) else [block]
         flat = all(each == 1 for each in (*size[1:], *threads[1:]))
-        new = int(thrown.value)
-        if flat and threads[0] != new and thrown.named(getattr(self, "__name__", "")):
+        new = int(setting.value)
+        if flat and threads[0] != new and setting.named(getattr(self, "__name__", "")):
             grid, block = max(1, -(-size[0] * threads[0] // new)), new
-            thrown.applied()
+            setting.applied()
         return configure(self, grid, block, *others, **named)
 
     kernels.configure = call
 
 
-def optimizer_foreach(torch: Any, thrown: Any) -> None:
+def optimizer_foreach(torch: Any, setting: Any) -> None:
     def change(arguments: dict[str, Any]) -> bool:
         if arguments.get("foreach") is not False or arguments.get("fused"):
             return False
@@ -147,17 +147,17 @@ def optimizer_foreach(torch: Any, thrown: Any) -> None:
 
     for name in ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta"):  # fmt: skip
         if hasattr(torch.optim, name):
-            thrown.on_construction(getattr(torch.optim, name), change, keep="params")
+            setting.on_construction(getattr(torch.optim, name), change, keep="params")
 
 
-def pinned_copies(torch: Any, thrown: Any) -> None:
+def pinned_copies(torch: Any, setting: Any) -> None:
     def change(arguments: dict[str, Any]) -> bool:
         if arguments.get("pin_memory"):
             return False
         arguments["pin_memory"] = True
         return True
 
-    thrown.on_construction(torch.utils.data.DataLoader, change)
+    setting.on_construction(torch.utils.data.DataLoader, change)
     for name in ("cuda", "to"):
         _without_waiting(torch.Tensor, name)
 
@@ -177,29 +177,29 @@ def _without_waiting(tensor: Any, name: str) -> None:
     setattr(tensor, name, call)
 
 
-def sdpa_cudnn(torch: Any, thrown: Any) -> None:
+def sdpa_cudnn(torch: Any, setting: Any) -> None:
     backend = torch._C._SDPBackend if hasattr(torch._C, "_SDPBackend") else None
     if backend is None or not hasattr(torch._C, "_set_sdp_priority_order"):
-        thrown.cannot("this PyTorch has no order of attention backends")
+        setting.cannot("this PyTorch has no order of attention backends")
         return
     torch.backends.cuda.enable_cudnn_sdp(True)
     names = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
     torch._C._set_sdp_priority_order([int(getattr(backend, name)) for name in names])
-    thrown.applied()
+    setting.applied()
 
 
-def tf32(torch: Any, thrown: Any) -> None:
+def tf32(torch: Any, setting: Any) -> None:
     if torch.get_float32_matmul_precision() != "highest":
-        thrown.cannot("the program allows TF32 already")
+        setting.cannot("the program allows TF32 already")
         return
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    thrown.applied()
+    setting.applied()
 
 
-def triton_stages(triton: Any, thrown: Any) -> None:
-    thrown.on_launches(triton.runtime.jit.JITFunction, "num_stages")
+def triton_stages(triton: Any, setting: Any) -> None:
+    setting.on_launches(triton.runtime.jit.JITFunction, "num_stages")
 
 
-def triton_warps(triton: Any, thrown: Any) -> None:
-    thrown.on_launches(triton.runtime.jit.JITFunction, "num_warps")
+def triton_warps(triton: Any, setting: Any) -> None:
+    setting.on_launches(triton.runtime.jit.JITFunction, "num_warps")

@@ -1,4 +1,4 @@
-"""Throws switches in a program (hooks.py) before its script begins, as $NCU_TOOLKIT_SWITCHES
+"""Applies optimization settings to a program (hooks.py) before its script begins, as $NCU_TOOLKIT_SWITCHES
 says: a folder with plan.json, into which PID.switches is written, a line of JSON each time something
 is known: which of the watched modules the program imported, whether a switch changed anything, and at
 the end which parts of frameworks it had imported.
@@ -33,7 +33,7 @@ def plain(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
-class Thrown:
+class Setting:
     """What a switch's hook is given: its value, and how it changes the program. What it changed is
     told once."""
 
@@ -180,7 +180,7 @@ class _Finder:
 
 
 def start(folder: str) -> None:
-    """Throw the switches of the plan in `folder`. Raises OSError, ValueError: there is none."""
+    """Apply the settings of the plan in `folder`. Raises OSError, ValueError: there is none."""
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         plan = json.load(file)
     hooks: dict[str, list[Callable[[Any], None]]] = {
@@ -193,10 +193,10 @@ def start(folder: str) -> None:
     module = importlib.util.module_from_spec(place)
     place.loader.exec_module(module)
     for each in plan["switches"]:
-        thrown = Thrown(folder, each["id"], each["value"], plan["kernel"])
+        setting = Setting(folder, each["id"], each["value"], plan["kernel"])
         hook = getattr(module, each["id"].replace("-", "_"))
         for name in each["on"]:
-            hooks.setdefault(name, []).append(functools.partial(_hooked, hook, thrown))
+            hooks.setdefault(name, []).append(functools.partial(_hooked, hook, setting))
     turn = functools.partial(_turn, folder, plan["parts"])
     sys.meta_path.insert(0, _Finder(hooks, turn))
     atexit.register(_parts, folder, os.getpid())
@@ -234,13 +234,13 @@ def _parts(folder: str, pid: int) -> None:
         tell(folder, {"parts": parts})
 
 
-def guarded(change: Callable[..., None], what: Any, thrown: Thrown) -> None:
+def guarded(change: Callable[..., None], what: Any, setting: Setting) -> None:
     """Change something; why it failed is told, and the program goes on."""
     try:
         change(what)
     except Exception as error:
-        thrown.cannot(f"{type(error).__name__}: {error}")
+        setting.cannot(f"{type(error).__name__}: {error}")
 
 
-def _hooked(hook: Callable[[Any, Any], None], thrown: Thrown, module: Any) -> None:
-    guarded(lambda found: hook(found, thrown), module, thrown)
+def _hooked(hook: Callable[[Any, Any], None], setting: Setting, module: Any) -> None:
+    guarded(lambda found: hook(found, setting), module, setting)
