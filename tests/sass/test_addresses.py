@@ -88,6 +88,18 @@ def test_a_swizzle_is_followed_bit_by_bit() -> None:
     assert last(*swizzled).wavefronts == 1
 
 
+@pytest.mark.parametrize("places", ["[R6][R4.64]", "[R6], desc[UR4][R4.64]"])
+def test_both_ends_of_a_copy(places: str) -> None:
+    shared = (TID, POINTER, "IMAD.SHL.U32 R6, R0, 0x10, RZ", "IMAD.WIDE R4, R0, 0x10, R2")
+    found = last(*shared, f"LDGSTS.E.BYPASS.128 {places}")
+    assert (found.sectors, found.wavefronts) == (16, 4)
+
+
+def test_operands_of_an_unknown_form_are_not_followed() -> None:
+    found = last(TID, "IMAD R1, R0", "LDS R2, [R1]")
+    assert found.stopped == "IMAD R1, R0"
+
+
 def test_lanes_of_a_reduction_drop_out() -> None:
     loop = (TID, "MOV R1, 0x10", "ISETP.GE.AND P0, PT, R0, R1, PT", "IMAD.SHL.U32 R2, R0, 0x8, RZ")
     test = ("@!P0 LDS R3, [R2]", "SHF.R.U32.HI R1, RZ, 0x1, R1", "ISETP.NE.AND P1, PT, R1, RZ, PT")

@@ -531,7 +531,11 @@ class _Warp(Registers):
             return self._spill(i, on)
         if i.run is None:
             return self._forget(i, "", on)
-        for name, value in zip(i.to, i.run(self, i), strict=False):
+        try:
+            values = i.run(self, i)
+        except (IndexError, KeyError, StopIteration, ValueError):  # operands of an unknown form
+            return self._forget(i, i.row.sass, on)
+        for name, value in zip(i.to, values, strict=False):
             self.put(name, value, on)
         return None
 
@@ -582,7 +586,10 @@ class _Warp(Registers):
         seen.requests += 1
         seen.active += 1
         seen.usual += not (self.of.exploring or self.aside)
-        places = [part for part in i.operands if "[" in part]
+        places = [place for part in i.operands for place in _PLACES.findall(part)]
+        if len(places) < 1 + (i.base == "LDGSTS"):
+            seen.unknown[i.row.sass] += 1
+            return
         if i.base == "LDGSTS":
             copied = on
             if CONDITION.match(i.operands[-1]):
@@ -646,6 +653,8 @@ class _Warp(Registers):
         return lanes
 
 
+#: Addresses among operands, of which some disassemblers write two without a comma between them.
+_PLACES: Final = re.compile(r"(?<!desc)\[[^\[\]]*\]")
 #: What accesses shared memory alone.
 _SHARED: Final = (SHARED_LOADS | SHARED_STORES | {"ATOMS", "REDS"}) - {"LDGSTS"}
 #: For `unsure`: to the end.
