@@ -23,6 +23,8 @@ from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.cli import _log
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ncu_toolkit.base.document.views import Answer
     from ncu_toolkit.base.model import Profile
     from ncu_toolkit.base.model.run import Run
@@ -190,7 +192,8 @@ def one_line() -> Iterator[Callable[[str], None]]:
 class Progress:
     """A reporter that shows progress bars on a terminal, else plain lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gone: bool = False) -> None:
+        """`gone`: on a terminal nothing is left of it at the end."""
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
@@ -202,6 +205,7 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("{task.fields[label]}", markup=False),
             console=self._console,
+            transient=gone,
             disable=_log.Verbosity.quiet or not self._console.is_terminal,
         )
         self._task: Any = None
@@ -234,6 +238,18 @@ class Progress:
                 self._print(f"{self._title}: {self._done} of {self._total} ({label})")
             return
         self._bars.update(self._task, advance=1, label=label)
+
+    def reached(self, done: int, total: int, label: str) -> None:
+        """As many steps as are done of all that are known."""
+        self._bars.update(self._task, completed=done, total=total, label=visible(label))
+
+    def show(self, what: RenderableType) -> None:
+        """Something above the bars as long as they are there."""
+        from rich.console import Group
+
+        bars, own = self._bars, type(self._bars).get_renderables
+        if not bars.disable:
+            bars.get_renderables = lambda: (Group(what), *own(bars))  # type: ignore[method-assign]
 
     def doing(self, label: str) -> None:
         if not self._bars.disable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -29,8 +29,10 @@ from ncu_toolkit.kernel.analysis.analyze import (
     analyze,
     find_reports,
 )
+from ncu_toolkit.kernel.analysis.analyze import Progress as Reading
 
 if TYPE_CHECKING:
+    from ncu_toolkit.base.document.card import Card
     from ncu_toolkit.base.document.views import Answer
     from ncu_toolkit.kernel.diagnosis.needs import Needs
     from ncu_toolkit.program.analysis.program import Programs
@@ -96,7 +98,7 @@ def command(
         asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
         return _programs(_read(paths, asked, jobs, timeout), form, top, output)
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
-    with _reading(lambda: len(find_reports(paths)[0])) as tell:
+    with _reading() as tell:
         views = (
             "ncu_toolkit.kernel.pages.html" if form == "html" else "ncu_toolkit.base.render.text"
         )
@@ -133,15 +135,32 @@ def _for_programs(paths: tuple[Path, ...], form: str, kernel: str, redacted: boo
 
 
 @contextlib.contextmanager
-def _reading(files: Callable[[], int]) -> Iterator[Callable[[str], None] | None]:
-    """What to call after each of the files, on a terminal. Elsewhere None: an analysis of a few files
-    is done before a line could be read."""
+def _reading() -> Iterator[Reading | None]:
+    """What to call with how far each file is, on a terminal. Elsewhere None: an analysis of a few
+    files is done before a line could be read.
+
+    The bar is made with the first call, since a process with threads cannot be forked."""
     if not sys.stderr.isatty():
         yield None
         return
-    with Progress() as bars:
-        bars.stage("Reading", files())
-        yield bars.step
+    bars: list[Progress] = []
+    files: dict[str, tuple[int, int]] = {}
+    with contextlib.ExitStack() as stack:
+
+        def tell(path: str, judged: int, launches: int, card: Card | None) -> None:
+            if not bars:
+                bars.append(stack.enter_context(Progress(gone=True)))
+                bars[0].stage("Reading", launches)
+            files[path] = judged, launches
+            done, total = map(sum, zip(*files.values(), strict=True))
+            bars[0].reached(done, total, path)
+            if card is not None and len(files) == 1:
+                from ncu_toolkit.base.document.views import Answer
+                from ncu_toolkit.base.render.text import AnswerText
+
+                bars[0].show(AnswerText(Answer("", cards=(card,))))
+
+        yield tell
 
 
 def refuse_for_traces(
@@ -162,7 +181,7 @@ def refuse_for_traces(
 def _read(paths: tuple[Path, ...], asked: Options, jobs: int | None, timeout: float) -> Programs:
     from ncu_toolkit.program.analysis.program import analyze_programs
 
-    with _reading(lambda: len(paths)) as tell:
+    with _reading() as tell:
         return analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
 
 

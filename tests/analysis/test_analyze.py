@@ -14,6 +14,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ import pytest
 import render_fixture
 import report_files
 
-from ncu_toolkit.base.core import shares, workers
+from ncu_toolkit.base.core import cache, shares, workers
 from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_INPUT,
@@ -37,6 +38,7 @@ from ncu_toolkit.base.core.errors import (
     InputProblem,
     UsageProblem,
 )
+from ncu_toolkit.base.document.card import Card
 from ncu_toolkit.base.document.tables import Table
 from ncu_toolkit.base.model import Diagnosis, Finding
 from ncu_toolkit.cli import main
@@ -46,7 +48,7 @@ from ncu_toolkit.kernel.diagnosis import rules
 from ncu_toolkit.kernel.diagnosis.needs import Needs
 from ncu_toolkit.kernel.explain.verdict import card
 from ncu_toolkit.kernel.pages import json as documents
-from ncu_toolkit.kernel.report import framing
+from ncu_toolkit.kernel.report import framing, reader
 
 CORPUS = report_files.recorded.ROOT.parent / "shared" / "corpus"
 
@@ -728,3 +730,101 @@ def test_a_large_report_stays_on_the_disk_and_is_read_the_same(
     plain.write_bytes(plain.read_bytes()[:-100])
     with pytest.raises(InputProblem, match="is damaged at offset"):
         report_files.read(str(plain), Options())
+
+
+DEFAULT = Options()
+#: Reports of several languages and kinds of workload.
+REPORTS = [
+    report_files.recorded.ROOT / f"tests/origins/reports/{name}.ncu-rep.xz"
+    for name in (
+        "graph-nodes",
+        "jax",
+        "nested-names",
+        "pm-sampling",
+        "range-replay",
+        "torch-workers",
+    )
+]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name.partition(".")[0])
+def test_a_report_read_in_parts_is_the_same_as_read_whole(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole without texts that are known, and with the tables as the profiler's module reads them."""
+    plain = tmp_path / "report.ncu-rep"
+    plain.write_bytes(framing.read_bytes(report))
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "whole"))
+    with monkeypatch.context() as alone:
+        alone.setattr(reader, "_lighter", lambda path, to: [])
+        whole = report_files.read(str(plain), Options(figures=True))
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "parts"))
+    monkeypatch.setattr(shares, "PART_BYTES", 60_000)
+    assert report_files.read(str(plain), Options(figures=True), jobs=2) == whole
+    assert len(whole.launches) < 2 or list((tmp_path / "parts" / "answers").iterdir())
+    assert report_files.read(str(plain), Options(figures=True), jobs=2) == whole, "as it was kept"
+
+
+def test_an_answer_is_kept_for_the_same_bytes_and_question_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(shares, "PART_BYTES", 60_000)
+    path, readings = tmp_path / "many.ncu-rep", []
+    path.write_bytes(report_files.many_launches(4, 2))
+    made = reader.ReportFile
+    monkeypatch.setattr(reader, "ReportFile", lambda path: readings.append(path) or made(path))
+
+    def readings_of(options: Options = DEFAULT) -> int:
+        before = len(readings)
+        report_files.read(str(path), options, jobs=2)
+        return len(readings) - before
+
+    assert (readings_of(), readings_of()) == (1, 0)
+    assert readings_of(Options(kernel="naive")) == 1
+    assert (readings_of(Options(profiles=True)), readings_of(Options(profiles=True))) == (1, 1)
+    path.write_bytes(report_files.many_launches(4, 3))
+    assert (readings_of(), readings_of()) == (1, 0)
+    for kept in (tmp_path / "cache" / "answers").iterdir():
+        kept.write_bytes(kept.read_bytes()[:-1] + b"?")
+    assert (readings_of(), readings_of()) == (1, 0), "a damaged answer is made anew"
+    for kept in (tmp_path / "cache" / "answers").iterdir():
+        kept.chmod(0o666)
+    assert readings_of() == 1, "others could have written it"
+    (tmp_path / "many.ncu-rep.sha256").write_text(f"{'0' * 64}  many.ncu-rep\n")
+    with pytest.raises(InputProblem, match="SHA-256"):
+        report_files.read(str(path), Options(), jobs=2)
+
+
+def test_progress_counts_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(shares, "PART_BYTES", 60_000)
+    monkeypatch.setattr(analyze, "_FOLLOWED_S", 0.01)
+    path = tmp_path / "five.ncu-rep"
+    path.write_bytes(report_files.first_launches(5))
+    seen: list[tuple[str, int, int, Card | None]] = []
+    analyze.analyze([path], jobs=2, progress=lambda *told: seen.append(told))
+    assert {(path, launches) for path, _, launches, _ in seen if launches} == {(str(path), 5)}
+    assert {judged for _, judged, _, _ in seen} <= {0, 1, 2, 3, 4, 5}
+    assert max(judged for _, judged, _, _ in seen) == 5
+
+
+#: In a process that can be forked, as commands are.
+_FIRST = """
+import sys
+from pathlib import Path
+from ncu_toolkit.base.core import shares
+from ncu_toolkit.kernel.analysis import analyze
+shares.PART_BYTES, analyze._FOLLOWED_S, seen = 60_000, 0.01, []
+found = analyze.analyze([Path(sys.argv[1])], jobs=2, progress=lambda *told: seen.append(told[-1]))
+(card,) = {each for each in seen if each is not None}
+assert card == found.groups[0].typical.card, card
+assert seen.index(card) < len(seen) - 2
+"""
+
+
+def test_the_kernel_with_most_time_is_judged_first(tmp_path: Path) -> None:
+    path = tmp_path / "five.ncu-rep"
+    path.write_bytes(report_files.first_launches(5))
+    environment = {**os.environ, cache.CACHE_VARIABLE: str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", _FIRST, str(path)], env=environment, check=True)

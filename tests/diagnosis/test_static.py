@@ -76,6 +76,8 @@ def many(count: int, line: Callable[[int], str]) -> str:
     return "\n".join(line(n) for n in range(count))
 
 
+#: What decides over another pass is the same for all lanes.
+TURNS = "LDC R9, c[0x0][0x220]\nISETP.NE.AND P0, PT, R9, RZ, PT\n"
 MULTIPLY = many(64, lambda n: f"FFMA R{100 + n}, R8, R12, R{100 + n}")
 """64 independent multiply-adds: 16 cycles of a Hopper SM's FP32 pipe."""
 
@@ -213,7 +215,16 @@ def test_a_tile_stored_now_and_then_is_no_shared_memory_pressure() -> None:
     ("bottleneck", "bad", "good"),
     [
         ("shared-instruction-pressure", "LDS R4, [R3]\nLDS R5, [R3+0x4]\nFFMA R0, R4, R5, R0", MULTIPLY + "\nLDS.128 R8, [R3]\nLDS.128 R12, [R3]"),
-        ("narrow-access", "LDG.E R4, desc[UR4][R6.64]\nFADD R0, R0, R4", "LDG.E.128 R4, desc[UR4][R6.64]\nFADD R0, R0, R4"),
+        ("narrow-access", "LDG.E R4, desc[UR4][R6.64]\nLDG.E R5, desc[UR4][R6.64+0x4]\nFADD R0, R5, R4",
+         "LDG.E R4, desc[UR4][R6.64]\nFADD R0, R0, R4"),
+        ("narrow-access", "LDG.E.U8 R4, desc[UR4][R6.64]\nFADD R0, R0, R4", "LDG.E.128 R4, desc[UR4][R6.64]\nFADD R0, R0, R4"),
+        ("shared-bank-conflict", TURNS + "S2R R2, SR_TID.X\nIMAD.SHL.U32 R3, R2, 0x80, RZ\nLDS R4, [R3]",
+         TURNS + "S2R R2, SR_TID.X\nIMAD R3, R2, 0x84, RZ\nLDS R4, [R3]"),
+        (
+            "uncoalesced-global-access",
+            TURNS + "S2R R2, SR_TID.X\nLDC.64 R6, c[0x0][0x210]\nIMAD.WIDE R8, R2, 0x80, R6\nLDG.E R4, desc[UR4][R8.64]",
+            TURNS + "S2R R2, SR_TID.X\nLDC.64 R6, c[0x0][0x210]\nIMAD.WIDE R8, R2, 0x4, R6\nLDG.E R4, desc[UR4][R8.64]",
+        ),
         ("memory-latency", "LDG.E.64 R2, desc[UR4][R2.64]\nIADD3 R5, R5, 0x1, RZ", "LDG.E.64 R2, desc[UR4][R8.64]\nIADD3 R8, R8, 0x8, RZ"),
         ("double-precision", "F2F.F64.F32 R2, R4\nDFMA R6, R2, R8, R6\nDFMA R10, R2, R8, R10", "FFMA R6, R2, R8, R6"),
         ("special-function-pressure", many(6, lambda n: f"MUFU.EX2 R{n}, R{n + 8}") + "\nFFMA R20, R0, R1, R20", MULTIPLY + "\nMUFU.EX2 R0, R1"),

@@ -105,6 +105,12 @@ def own_bytes(path: Path) -> bytes:
         return stream.read()
 
 
+def edition(*paths: Path) -> str:
+    """What changes with any of these files, for the names of what was made with them. Raises
+    OSError."""
+    return "-".join(f"{made.st_size:x}-{made.st_mtime_ns:x}" for made in map(os.stat, paths))
+
+
 def keep_code(path: Path, content: bytes) -> None:
     """Keep what will be loaded or run, with its digest. Raises EnvironmentProblem."""
     keep(path, content)
@@ -125,15 +131,25 @@ def seal(path: Path, content: bytes) -> None:
     replace_file(path, hashlib.sha256(content).digest() + content)
 
 
-def unsealed(path: Path) -> bytes | None:
+def unsealed(path: Path, *, own: bool = False) -> bytes | None:
     """What `seal` wrote; None where that is missing, cut off, changed or larger than a cache
-    holds."""
+    holds; with `own` also where another user could have written it (`own_bytes`)."""
     try:
-        data = files.read_bytes(path, LARGEST)
+        data = own_bytes(path) if own else files.read_bytes(path, LARGEST)
     except (OSError, InputProblem):
         return None
     digest, content = data[:_DIGEST_SIZE], data[_DIGEST_SIZE:]
     return content if hashlib.sha256(content).digest() == digest else None
+
+
+def trim(folder: Path, most: int) -> None:
+    """Delete the oldest files below a folder until at most so many bytes are left."""
+    with contextlib.suppress(OSError):
+        found = [(path.stat(), path) for path in folder.rglob("*") if path.is_file()]
+        for state, path in sorted(found, key=lambda one: -one[0].st_mtime):
+            most -= state.st_size
+            if most < 0:
+                path.unlink(missing_ok=True)
 
 
 def keep(path: Path, content: bytes) -> None:

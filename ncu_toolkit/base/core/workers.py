@@ -13,11 +13,13 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeVar
 
 from ncu_toolkit.base.core.errors import (
@@ -73,6 +75,23 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
     for error in errors:
         if error is not None:
             raise RuntimeError(error) if isinstance(error, str) else error
+
+
+def shared(work: Callable[[int], T], count: int, *, jobs: int, least: int = 1) -> list[T]:
+    """What `work` returns for each number below `count`, in order; in forks as `forked`."""
+    jobs = max(1, min(jobs, count // least))
+    if jobs < 2:
+        return [work(at) for at in range(count)]
+    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
+        bounds = [count * share // jobs for share in range(jobs + 1)]
+
+        def do(share: int) -> None:
+            made = [work(at) for at in range(bounds[share], bounds[share + 1])]
+            Path(scratch, str(share)).write_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
+
+        forked(do, range(jobs), jobs=jobs)
+        parts = (Path(scratch, str(share)).read_bytes() for share in range(jobs))
+        return [made for part in parts for made in pickle.loads(part)]
 
 
 def _threads() -> int:

@@ -6,14 +6,17 @@ that are incomplete are part of the result."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
 import math
 import os
 import pickle
 import sys
 import tempfile
+import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -35,7 +38,8 @@ from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.card import kernel_name
 from ncu_toolkit.base.model import NOT_MEASURED, Diagnosis, Frame, Origin, Profile
 from ncu_toolkit.base.model.profile import Extents
-from ncu_toolkit.kernel.report import messages, ncu_action, reader
+from ncu_toolkit.kernel.report import integrity, messages, ncu_action, reader
+from ncu_toolkit.kernel.report.ncu_source import Line
 from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
@@ -45,8 +49,22 @@ if TYPE_CHECKING:
 
 #: Kernels that are named where a filter matches none.
 _EXISTING: Final = 8
+#: Seconds between reports of progress, and the ending of the first card's name.
+_FOLLOWED_S, _CARD = 0.1, ".card"
+#: Bytes of answers that are kept; one to 10,000 launches takes 40 MB.
+_KEPT_BYTES: Final = 256 << 20
+#: Bytes of machine code that are worth another process for their texts: half a second, which its
+#: disassembler needs to begin, at 40 µs for an instruction of 16 bytes.
+_TEXTS_BYTES: Final = 1 << 20
+#: Launches that are inspected while the text of one's code is made.
+_LAUNCHES_A_TEXT: Final = 20
 #: Seconds for one file: a report of ten thousand launches takes minutes.
 DEFAULT_TIMEOUT: Final = 900.0
+
+
+#: Takes a file, how many of its launches are judged, how many it has, and the card of the kernel
+#: that takes most time, once it is known.
+Progress = Callable[[str, int, int, "Card | None"], None]
 
 
 @dataclass(frozen=True)
@@ -429,7 +447,7 @@ def analyze(
     *,
     jobs: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
     meanwhile: Callable[[], object] | None = None,
 ) -> Analysis:
     """Read and diagnose reports, in parallel over files.
@@ -438,7 +456,7 @@ def analyze(
         paths: report files, and folders that are searched for them.
         jobs: worker processes; one for each processor where None.
         timeout: seconds for one file.
-        progress: told each file's name when it is done.
+        progress: called now and then, in another thread too, and when a file is done.
         meanwhile: called once while others read.
 
     Raises:
@@ -449,14 +467,24 @@ def analyze(
     files, results = find_reports(paths)
     ordered: list[FileResult | None] = [None] * len(files)
     jobs = jobs or workers.default_jobs()
-    tasks = [(str(path), options, max(1, jobs // max(1, len(files))), timeout) for path in files]
+    share = max(1, jobs // max(1, len(files)))
     if forks := ncu_action.fits_here():  # what both sides need, once
         import ncu_toolkit.kernel.diagnosis.engine
         import ncu_toolkit.kernel.explain.verdict  # noqa: F401
     function = "ncu_toolkit.kernel.analysis.analyze:read_packed"
-    with workers.WorkerPool(function, timeout, lambda index: f"'{files[index]}'") as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
+        workers.WorkerPool(function, timeout, lambda index: f"'{files[index]}'") as pool,
+        contextlib.ExitStack() as following,
+    ):
         if forks:
-            pool.fork(min(jobs, len(tasks)))
+            pool.fork(min(jobs, len(files)))
+        notes = [str(Path(scratch) / str(at)) if progress else "" for at in range(len(files))]
+        if progress:
+            following.enter_context(
+                _followed(dict(zip(notes, map(str, files), strict=True)), progress)
+            )
+        tasks = [(str(p), options, share, timeout, n) for p, n in zip(files, notes, strict=True)]
         for done in pool.run(tasks, jobs, meanwhile):
             path = str(files[done.index])
             ordered[done.index] = (
@@ -464,9 +492,33 @@ def analyze(
             )
             if isinstance(done.error, UsageProblem):
                 raise done.error  # the request, not the file
-            if progress is not None:
-                progress(path)
+            if progress is not None and (result := ordered[done.index]):
+                progress(path, result.read, result.read, None)
     return Analysis((*(result for result in ordered if result is not None), *results), options)
+
+
+@contextlib.contextmanager
+def _followed(files: Mapping[str, str], progress: Progress) -> Iterator[None]:
+    """Report how far files are, by the names of the notes that workers take: a line with the number
+    of launches, a point for each that is judged; and beside it the first card."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(_FOLLOWED_S):
+            for note, path in files.items():
+                with contextlib.suppress(OSError):
+                    total, _, points = Path(note).read_bytes().partition(b"\n")
+                    first = Path(note + _CARD)
+                    shown = pickle.loads(first.read_bytes()) if first.is_file() else None
+                    progress(path, len(points), int(total or 0), shown)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def prepare() -> None:
@@ -494,22 +546,32 @@ def unpacked(packed: Packed) -> FileResult:
 
 
 def read_packed(
-    path: str, options: Options, jobs: int = 1, timeout: float = DEFAULT_TIMEOUT
+    path: str,
+    options: Options,
+    jobs: int = 1,
+    timeout: float = DEFAULT_TIMEOUT,
+    note: str = "",
 ) -> Packed:
     """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch
     unless profiles are kept.
 
     A large report is read in parts, by up to `jobs` processes of their own: the profiler's module
     never frees a launch that it has opened, and it disassembles one instruction after the other,
-    which is most of the time.
+    which is most of the time. `note` names a file that says how far it is (`_followed`).
 
     Raises:
         InputProblem, EnvironmentProblem: as `reader.visit_report`.
     """
-    before = _stamp(path)
+    before, kept = _stamp(path), _kept(path, options)
+    if kept is not None and (content := cache.unsealed(kept, own=True)):
+        with cache.without_collector():
+            answer: Packed = pickle.loads(content)
+        return answer
     found: Packed | ToolkitError
     try:
-        found = _read_packed(path, options, jobs, timeout)
+        found = _read_packed(path, options, jobs, timeout, note)
+        if kept and len(found.parts) > 1 and found.file.read == found.file.declared:
+            _keep(kept, found)
     except ToolkitError as refused:
         found = refused
     if before != _stamp(path):  # the file is read twice: here, and by the profiler's module
@@ -530,8 +592,35 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return now.st_ino, now.st_size, now.st_mtime_ns
 
 
-def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Packed:
+def _kept(path: str, options: Options) -> Path | None:
+    """Where the answer to a report is kept: by its bytes and name, what was asked, and the modules
+    that read and judge it. None for whole profiles, which are large, and without a cache."""
+    if options.profiles:
+        return None
+    package = Path(__file__).parents[2]
+    try:
+        made = (
+            ncu_action.made_by(),
+            *sorted(package.rglob("*.py")),
+            *sorted(package.glob("data/*.*")),
+        )
+        what = integrity.digest(Path(path)), integrity.verify(Path(path)), cache.edition(*made)
+        named = hashlib.sha256(repr((path, options, sys.version, *what)).encode()).hexdigest()
+        return cache.cache_folder() / "answers" / named
+    except (OSError, ToolkitError):
+        return None  # the reader says why
+
+
+def _keep(path: Path, answer: Packed) -> None:
+    with contextlib.suppress(OSError):
+        cache.seal(path, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+        cache.trim(path.parent, _KEPT_BYTES)
+
+
+def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: str) -> Packed:
     file = reader.ReportFile(Path(path))
+    if note:
+        Path(note).write_text(f"{file.frame.declared_launches}\n")
     lengths = [length for block in file.frame.blocks for _, length in block.results]
     names = messages.functions(file.frame) if options.kernel else ()
     spans = shares.even(lengths, [code.digest or None for code in file.codes], jobs)
@@ -539,7 +628,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
         launches: list[LaunchResult] = []
         report = reader.visit_report(
             file,
-            _judge_into(launches, path, options),
+            _judge_into(launches, path, options, note),
             wanted=_wanted(options),
             allow_partial=options.allow_partial,
         )
@@ -555,13 +644,17 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     ):
         parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
         if ncu_action.fits_here():
-            first = Path(scratch) / "first.ncu-rep"
-            at = next((at for at, code in enumerate(file.codes) if code.base is not None), 0)
-            file.write_part(first, [at])
-            crew.fork(min(jobs, len(spans)), partial(_prepare, first, file.codes, at))
-        report, part = file.examined(allow_partial=options.allow_partial)
+            first, longest = Path(scratch) / "first.ncu-rep", _longest(file)
+            file.write_part(first, [longest])
+            if note and not options.kernel:
+                code = {longest: file.codes[longest]}
+                alone = reader.ReportPart(file.path.name, "", {}, codes=code, span=[longest])
+                crew.fork(1, partial(_first_card, path, first, options, alone, note))
+            crew.fork(min(jobs, len(spans)), partial(_prepare, first))
+        report, part = _examined(file, options, jobs, timeout, Path(scratch))
         tasks = [
-            (path, str(own), options, part.of(span)) for own, span in zip(parts, spans, strict=True)
+            (path, str(own), options, part.of(span), note)
+            for own, span in zip(parts, spans, strict=True)
         ]
         file.forget()
         found: list[bytes] = []
@@ -584,20 +677,93 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float) -> Pack
     return Packed(_file(path, reader.counted(report, seen), names), found)
 
 
-def _prepare(launch: Path, codes: Sequence[messages.Code], place: int) -> None:
+def _examined(
+    file: reader.ReportFile, options: Options, jobs: int, timeout: float, scratch: Path
+) -> tuple[reader.LoadedReport, reader.ReportPart]:
+    """What is known of a report, with the texts that the cache lacks."""
+    texts = _texts(file, jobs, scratch)
+    known: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
+
+    def examine(jobs: int = 1) -> None:
+        known.append(file.examined(allow_partial=options.allow_partial, jobs=jobs))
+
+    # forks cannot share the launches once there are threads that wait for texts
+    if len(file.codes) > _LAUNCHES_A_TEXT * sum(len(each.span or ()) for _, each in texts):
+        examine(jobs)
+    lines: dict[bytes, dict[int, Line]] = {}
+    function = "ncu_toolkit.kernel.report.reader:texts_of"
+    with workers.WorkerPool(function, timeout, lambda _: f"the code in '{file.path}'") as pool:
+        if ncu_action.fits_here():
+            pool.fork(len(texts))
+        for done in pool.run(texts, jobs, None if known else examine):
+            lines |= done.value or {}
+    ((report, part),) = known
+    return report, replace(part, lines=lines)
+
+
+def _texts(
+    file: reader.ReportFile, jobs: int, scratch: Path
+) -> list[tuple[Path, reader.ReportPart]]:
+    """Launches of which the cache lacks the code's text, for `reader.texts_of`. The disassembler
+    takes memory that it never frees, and has a thread, so that a process with it cannot be forked:
+    those that make texts end before others read. Texts that they cannot make are left to these."""
+    part = reader.ReportPart(file.path.name, "", {}, codes=dict(enumerate(file.codes)))
+    sizes = {place: len(file.codes[place].text) for place in reader.lacking_texts(part)}
+    count = min(jobs, len(sizes), 1 + sum(sizes.values()) // _TEXTS_BYTES)
+    spans: list[list[int]] = [[] for _ in range(count)]
+    for place in sorted(sizes, key=lambda place: -sizes[place]):
+        min(spans, key=lambda span: sum(sizes[at] for at in span)).append(place)
+    found = []
+    for share, span in enumerate(spans):
+        path = scratch / f"texts-{share}.ncu-rep"
+        file.write_part(path, span)
+        codes = {at: file.codes[at] for at in span}
+        found.append((path, replace(part, span=span, codes=codes)))
+    return found
+
+
+def _longest(file: reader.ReportFile) -> int:
+    """The launch that stands for the kernel with most time (`typical`), by its place."""
+    times = messages.durations(file.frame)
+    kernels = shares.grouped(range(len(times)), lambda at: file.codes[at].digest)
+    longest = max(kernels.values(), key=lambda places: sum(times[at] for at in places))
+    return longest[typical([times[at] for at in longest])]
+
+
+def _first_card(
+    path: str, plain: Path, options: Options, part: reader.ReportPart, note: str
+) -> None:
+    """Judge one launch before all others, for who waits at a terminal, and end the process, whose
+    disassembler keeps its memory. The counters were not compared with other launches' yet."""
+    try:
+        launches: list[LaunchResult] = []
+        visit = _judge_into(launches, path, options, "")
+        reader.visit_part(plain, plain.parent, part, visit)
+        whole = Path(f"{note}{_CARD}.part")
+        whole.write_bytes(pickle.dumps(launches[0].card))
+        whole.replace(note + _CARD)
+    finally:
+        os._exit(0)
+
+
+def _prepare(launch: Path) -> None:
     """What every process that reads a part has to do first."""
     prepare()
-    reader.prepare(launch, codes, place)
+    reader.prepare(launch)
 
 
 def read_part(
-    path: str, plain: str, options: Options, part: reader.ReportPart
+    path: str, plain: str, options: Options, part: reader.ReportPart, note: str = ""
 ) -> tuple[bytes, int]:
     """Some launches of a report, for `read_packed`: pickled, and how many there are. `plain` is a
     report of those alone."""
     launches: list[LaunchResult] = []
     seen = reader.visit_part(
-        Path(plain), part, _judge_into(launches, path, options), wanted=_wanted(options)
+        Path(plain),
+        Path(plain).parent,
+        part,
+        _judge_into(launches, path, options, note),
+        wanted=_wanted(options),
     )
     return _pickled(launches), seen
 
@@ -608,9 +774,15 @@ def _pickled(launches: Sequence[LaunchResult]) -> bytes:
 
 
 def _judge_into(
-    launches: list[LaunchResult], path: str, options: Options
+    launches: list[LaunchResult], path: str, options: Options, note: str
 ) -> Callable[[Profile], None]:
-    return lambda profile: launches.append(judge(profile, path, options))
+    def visit(profile: Profile) -> None:
+        launches.append(judge(profile, path, options))
+        if note:
+            with open(note, "ab") as points:
+                points.write(b".")
+
+    return visit
 
 
 def _wanted(options: Options) -> Callable[[str], bool] | None:

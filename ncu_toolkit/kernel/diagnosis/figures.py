@@ -250,6 +250,7 @@ def _counter(name: str) -> Compute:
     return compute
 
 
+@remembered(4)
 def placed(profile: Profile) -> list[Instruction]:
     """Instructions whose passes depend on where lanes point alone. Those of atomic updates also
     come from updates that meet at one address."""

@@ -604,8 +604,10 @@ def by_cause(rows: Sequence[Instruction], weights: Sequence[Weight]) -> list[Wei
     the instruction behind it; where that never executes, its weight is the barrier's."""
     told = list(weights)
     for i, (row, weight) in enumerate(zip(rows, weights, strict=True)):
-        never = weight and row.sass.startswith(NEVER)
-        if not weight or not (never or _STACK_POINTER.match(row.sass)):
+        if not weight:
+            continue
+        never = row.sass.startswith(NEVER)
+        if not never and not _STACK_POINTER.match(row.sass):
             continue
         told[i] -= weight
         if never and i and attribution.base(rows[i - 1].opcode) == "BAR":

@@ -334,8 +334,10 @@ def _analyse(
         launch, used, function = geometry.get(name), entries[name], functions[name]
         fill = _occupancy(cc, used, launch.threads, launch.shared) if launch else None
         blocks = (launch.blocks or None) if launch and sm_count else None
+        grid = launch.grid if launch and all(launch.grid) else None
         facts = KernelFacts(
-            name, cc, used, function, regions_of(function, cc), fill, made.dtype, intensity, blocks, sm_count
+            name, cc, used, function, regions_of(function, cc), fill, made.dtype, intensity, blocks, sm_count,
+            launch.block if launch else None, grid,
         )  # fmt: skip
         kernels.append(_kernel(facts, launch, spills_known))
     nothing = "" if kernels else "the file has no kernel to analyse"
@@ -436,7 +438,7 @@ def code_of(profile: Profile) -> ProfiledCode | None:
     facts = KernelFacts(
         function.name, profile.device.cc, Resources(launch.registers or 0, shared=launch.shared_static or 0), function,
         regions_of(function, profile.device.cc), figures.occupancy_of(profile), context.dtype if context else "", known,
-        launch.blocks or None, profile.device.sm_count or None,
+        launch.blocks or None, profile.device.sm_count or None, launch.block, launch.grid,
     )  # fmt: skip
     local = sum(i.base in opcodes.LOCAL for i in function.instructions)
     return ProfiledCode(facts, live, local, diagnose_code(facts))

@@ -380,9 +380,8 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
         sass, here = mine, ""
     of += here if sass else ""
     # the same share as in the listing: what was sampled at the line, whatever it is charged to
-    share = sum(
-        counted[at] for at, each in enumerate(rows) if _place(each) == _place(rows[heaviest])
-    )
+    there = _place(rows[heaviest])
+    share = sum(n for n, each in zip(counted, rows, strict=True) if n and _place(each) == there)
     return _line(profile.sources, row.file, row.line, sass, share / total, of), waiting
 
 

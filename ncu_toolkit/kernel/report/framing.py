@@ -262,14 +262,15 @@ def replaced(message: bytes, wanted: int, new: int | bytes) -> bytes:
         if number != wanted:
             parts.append(message[at:after])
         elif isinstance(new, int):
-            parts.append(_varint(number << 3) + _varint(new))
+            parts.append(encoded(number << 3) + encoded(new))
         else:
-            parts.append(_varint(number << 3 | 2) + _varint(len(new)) + new)
+            parts.append(encoded(number << 3 | 2) + encoded(len(new)) + new)
         at = after
     return b"".join(parts)
 
 
-def _varint(value: int) -> bytes:
+def encoded(value: int) -> bytes:
+    """A number as a protobuf varint."""
     made = bytearray()
     while value > 0x7F:
         made.append(value & 0x7F | 0x80)

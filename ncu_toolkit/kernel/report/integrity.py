@@ -23,7 +23,7 @@ from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.kernel.report import cubin, messages
 from ncu_toolkit.kernel.report.cubin import Cubin
-from ncu_toolkit.kernel.report.framing import Framing, Malformed
+from ncu_toolkit.kernel.report.framing import FileBlock, Framing, Malformed, Place
 from ncu_toolkit.kernel.report.messages import SourceMessage
 
 SUFFIX: Final = ".sha256"
@@ -118,6 +118,8 @@ def _reason(error: OSError | InputProblem) -> str:
     return error.message if isinstance(error, InputProblem) else f"{error.strerror or error}"
 
 
+#: Launches of a report that are worth a process: it inspects 600 in a second.
+_WORTH: Final = 50
 #: Largest relative deviation of a relation that holds. Real launches stay below 5e-16.
 _EXACT: Final = 1e-9
 #: The relation of counters to the launch that they are given for; without it there is no verdict.
@@ -196,24 +198,40 @@ class Inspection:
     """As `Launch.idle_us`, by launch in file order."""
 
 
-def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "") -> Inspection:
+class _Inspected(NamedTuple):
+    """What a launch's message alone says: its process, its contradictions, a digest of its counters
+    (`_counters`), its time and what it moved (`_moved`). `problem` says why it cannot be read."""
+
+    process: int
+    problem: str = ""
+    who: messages.Identity = messages.Identity()
+    broken: Mapping[str, tuple[str, ...]] = {}
+    counters: bytes = b""
+    time: float = 0.0
+    moved: float | None = None
+
+
+def inspect(
+    frame: Framing, sources: Sequence[SourceMessage], version: str = "", jobs: int = 1
+) -> Inspection:
     """Inspect the blocks of a report.
 
     Args:
         sources: all of its sources.
         version: of the ncu that wrote it, "" where unknown. Unreadable messages of one newer than
             KNOWN are no damage.
+        jobs: forks of this process that share the launches.
     """
     newer = version[:1].isdigit() and tuple(map(int, version.split(".")[:2])) > KNOWN
     modules = messages.Modules(sources)
-    read = lru_cache(maxsize=None)(cubin.read)
     named, copies = set[int](), dict[int, str]()
     found: dict[int, Mapping[str, tuple[str, ...]]] = {}
     counted: dict[bytes, tuple[int, messages.Identity]] = {}
     alike: dict[tuple[object, ...], list[tuple[int, float, float]]] = {}
+    places = [(block, place) for block in frame.blocks for place in block.results]
     try:
         names = messages.metric_names(frame)
-        devices = messages.devices(frame)
+        look = _looking(frame, places, names, modules)
         order = None if messages.merged(frame) else _Order()
     except Malformed as error:
         return Inspection("" if newer else f"in the header of a block: {error}")
@@ -222,16 +240,51 @@ def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "")
         for source in sources
         if source.problem
     ]
-    for index, (block, offset, message) in enumerate(frame.results()):
-        try:
-            who, values = messages.scalars(message, names)
-        except Malformed as error:
-            damage.append(f"at offset {offset}, in launch {index}: {error}")
+    if jobs < 2:
+        inspected = [*map(look, range(len(places)))]
+    else:
+        from ncu_toolkit.base.core.workers import shared  # not for the Python in Nsight Compute
+
+        inspected = shared(look, len(places), jobs=jobs, least=_WORTH)
+    for index, seen in enumerate(inspected):
+        who = seen.who
+        if seen.problem:
+            damage.append(f"at offset {places[index][1][0]}, in launch {index}: {seen.problem}")
             continue
         named.update(who.sources)
-        figures = {name: value for name, value in values.items() if isinstance(value, float)}
+        ordered = () if order is None else order.checks(index, seen.process, who)
+        if broken := {**seen.broken, **contradictions(ordered)}:
+            found[index] = broken
+        if seen.counters:
+            first, other = counted.setdefault(seen.counters, (index, who))
+            if (other.mangled, other.grid, other.block) != (who.mangled, who.grid, who.block):
+                same = f"they are those of launch {first}"
+                copies[index] = f"{same}, another kernel or grid, to the last digit"
+        if seen.moved is not None:
+            of = who.mangled, who.grid, who.block
+            alike.setdefault(of, []).append((index, seen.time, seen.moved))
+    missing = _missing(frame, version, bool(named and modules.ids - named))
+    first_damage = "" if newer else "; ".join(damage[:1])
+    return Inspection(first_damage, missing, found, copies, _idle(alike))
+
+
+def _looking(
+    frame: Framing, places: Sequence[tuple[FileBlock, Place]], names: Sequence[bytes],
+    modules: messages.Modules,
+) -> Callable[[int], _Inspected]:  # fmt: skip
+    """What inspects the launch at one of the places."""
+    devices = messages.devices(frame)
+    read = lru_cache(maxsize=None)(cubin.read)
+
+    def look(at: int) -> _Inspected:
+        block, (offset, length) = places[at]
         of = messages.process(block)
+        try:
+            who, values = messages.scalars(frame.data[offset : offset + length], names)
+        except Malformed as error:
+            return _Inspected(of, str(error))
         code = modules.of(of, who.sources[0]) if len(who.sources) == 1 else ()
+        figures = {name: value for name, value in values.items() if isinstance(value, float)}
         checks = [
             *_code(who, modules.ids),
             *_kernel(who, [read(each.code) for each in code if each.code], figures),
@@ -241,21 +294,10 @@ def inspect(frame: Framing, sources: Sequence[SourceMessage], version: str = "")
             *_time(figures),
             *_products(figures),
         ]
-        if order is not None:
-            checks += order.checks(index, of, who)
-        if broken := contradictions(checks):
-            found[index] = broken
-        if counters := _counters(figures):
-            first, other = counted.setdefault(counters, (index, who))
-            if (other.mangled, other.grid, other.block) != (who.mangled, who.grid, who.block):
-                same = f"they are those of launch {first}"
-                copies[index] = f"{same}, another kernel or grid, to the last digit"
-        if (moved := _moved(figures)) is not None:
-            time = figures.get(_TIME, 0.0)
-            alike.setdefault((who.mangled, who.grid, who.block), []).append((index, time, moved))
-    missing = _missing(frame, version, bool(named and modules.ids - named))
-    first_damage = "" if newer else "; ".join(damage[:1])
-    return Inspection(first_damage, missing, found, copies, _idle(alike))
+        counters, time = _counters(figures), figures.get(_TIME, 0.0)
+        return _Inspected(of, "", who, contradictions(checks), counters, time, _moved(figures))
+
+    return look
 
 
 def _counters(figures: Mapping[bytes, float]) -> bytes:

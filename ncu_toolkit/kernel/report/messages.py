@@ -12,10 +12,10 @@ import hashlib
 import itertools
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from ncu_toolkit.base.model import Frame
@@ -23,6 +23,7 @@ from ncu_toolkit.kernel.report.framing import (
     FileBlock,
     Framing,
     Malformed,
+    encoded,
     fields,
     one_field,
     read_varint,
@@ -227,6 +228,8 @@ class Code:
     quarter of a second for each kernel of a large report."""
     text: bytes = field(default=b"", compare=False, repr=False)
     """The function's own machine code; empty where the file has none, or several of that name."""
+    module: tuple[int, int] | None = field(default=None, compare=False)
+    """The process and the id of the module that it was loaded with."""
 
 
 UNKNOWN: Final = Code()
@@ -259,7 +262,8 @@ def _code(mangled: bytes, sources: Sequence[tuple[SourceMessage, ...]]) -> Code:
     (source,) = parts
     digest = hashlib.sha256(source.digest + mangled).digest()
     base = source.functions.get(mangled)
-    return Code(digest, base, bool(source.digest), source.files, text)
+    module = source.process, source.identifier
+    return Code(digest, base, bool(source.digest), source.files, text, module)
 
 
 def mangled(result: bytes) -> Iterator[bytes]:
@@ -295,6 +299,21 @@ _TEXT, _FLOAT, _DOUBLE = 1, 2, 3
 _FLOAT_SIZE, _DOUBLE_SIZE = 4, 8
 
 
+def durations(frame: Framing) -> list[float]:
+    """The time of each launch in nanoseconds, in file order; 0 where it is not written as usual."""
+    names = metric_names(frame)
+    if _TIME not in names:
+        return [0.0] * frame.declared_launches
+    index = encoded(names.index(_TIME))
+    head, found = b"\x08" + index + b"\x12\x09\x19", []
+    for _, _, message in frame.results():
+        at = message.find(head) + len(head)
+        found.append(
+            _UNPACK(message[at : at + 8])[0] if len(head) <= at <= len(message) - 8 else 0.0
+        )
+    return found
+
+
 def metric_names(frame: Framing) -> list[bytes]:
     """The table of metric names that results refer to by index."""
     names: list[bytes] = []
@@ -320,6 +339,9 @@ _START: Final = re.compile(
 )  # fmt: skip
 _UNPACK: Final = struct.Struct("<d").unpack
 _INSTANCE_TAG, _LAST_TAG = METRIC_INSTANCE << 3 | 2, 4 << 3
+
+
+_TIME: Final = b"gpu__time_duration.sum"
 
 
 def _integer(varint: bytes) -> int:
@@ -381,6 +403,126 @@ def scalars(
     if max(found, default=-1) >= len(names):
         raise Malformed("a metric's name is not in the table of names")
     return _identity(rest), {names[index]: value for index, value in found.items() if index >= 0}
+
+
+#: Encoded lengths of a count.
+_WIDTHS: Final = range(1, 11)
+_SECTIONS: Final = 17
+_UINT64: Final = (1 << 64) - 1
+
+
+@lru_cache(maxsize=16)
+def _entries_of(width: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+    """What matches a table with keys of so many bytes that has counts alone, one that has figures
+    too, and the count of each entry of the first."""
+
+    def byte(number: int) -> bytes:
+        return re.escape(bytes([number]))
+
+    key = rb"\x0a%b\x28[\x80-\xff]{%d}[\x00-\x7f]\x12" % (byte(width + 1), width - 1)
+    counts = [
+        rb"%b%b%b\x28[\x80-\xff]{%d}[\x00-\x7f]" % (byte(width + size + 6), key, byte(size + 1), size - 1)
+        for size in _WIDTHS
+    ]  # fmt: skip
+    figure = rb"%b%b\x09\x19.{8}" % (byte(width + 14), key)
+    whole = (rb"(?:\x1a(?:%b))+" % b"|".join(each) for each in (counts, [*counts, figure]))
+    entry = rb"\x1a.\x0a.\x28.{%d}\x12.\x28([\x80-\xff]*[\x00-\x7f])" % width
+    only, both, found = (re.compile(each, re.DOTALL) for each in (*whole, entry))
+    return only, both, found
+
+
+def lighter(
+    message: bytes, names: Sequence[str], read: Container[str], kept: Container[str]
+) -> tuple[bytes, dict[str, bytes]]:
+    """A launch's message without its tables of numbers, and without what sections show; and the
+    tables of the metrics to be `read` (`CountTable`). Tables of `kept` metrics stay, and those of
+    another form.
+
+    NVIDIA's module takes 20 bytes of memory for each byte of a table, and a hundredth of a second
+    for those of a launch. Raises Malformed."""
+    pieces: list[bytes] = []
+    tables: dict[str, bytes] = {}
+    at = copied = 0
+    end = len(message)
+    while at < end:
+        if message[at] != _METRIC_TAG:
+            number, _, after = one_field(message, at, end)
+            if number == _SECTIONS:
+                pieces.append(message[copied:at])
+                copied = after
+            at = after
+            continue
+        if run := _RUN.match(message, at):
+            at = run.end()
+            continue
+        start = _START.match(message, at)
+        if start is None:
+            _, _, at = one_field(message, at, end)
+            continue
+        content, after = start.end(1), start.end()
+        stop, index = content + _integer(start[1]), _integer(start[2])
+        if stop > end:
+            raise Malformed("a field runs past the end of its message")
+        name = names[index] if index < len(names) else ""
+        if after + 4 < stop and message[after] == _INSTANCE_TAG and name not in kept:
+            last = stop - 2 if message[stop - 2] == _LAST_TAG else stop
+            width = message[after + 3] - 1
+            if 0 < width <= _WIDTHS[-1]:
+                only, both, _ = _entries_of(width)
+                table = message[after:last]
+                if (only if name in read else both).fullmatch(table):
+                    if name in read:
+                        tables[name] = table
+                    metric = message[content:after] + message[last:stop]
+                    pieces += [message[copied : at + 1], bytes([len(metric)]), metric]
+                    copied = stop
+        at = stop
+    pieces.append(message[copied:])
+    return b"".join(pieces), tables
+
+
+class _Numbers(dict[bytes, int]):
+    """Numbers by their encoding: most come again, and decoding one takes ten times as long."""
+
+    def __missing__(self, varint: bytes) -> int:
+        if len(self) > _REMEMBERED:
+            self.clear()
+        self[varint] = value = _integer(varint) & _UINT64
+        return value
+
+
+_REMEMBERED: Final = 1 << 17
+_NUMBERS: Final = _Numbers()
+#: Bytes of an entry beside its key and its count, and those before its key.
+_AROUND, _BEFORE = 8, 5
+
+
+class CountTable:
+    """A table that `lighter` took out, of keys and counts."""
+
+    def __init__(self, entries: bytes) -> None:
+        self._entries, self._width = entries, entries[3] - 1
+        self._encoded: list[bytes] = _entries_of(self._width)[2].findall(entries)
+
+    @cached_property
+    def counts(self) -> list[float]:
+        return list(map(float, map(_NUMBERS.__getitem__, self._encoded)))
+
+    @cached_property
+    def ends(self) -> tuple[int, bytes, bytes]:
+        """How many entries it has, and the keys of the first and the last, encoded."""
+        last = len(self._entries) - _AROUND - self._width - len(self._encoded[-1])
+        return len(self._encoded), self._key(0), self._key(last)
+
+    @property
+    def keys(self) -> list[int]:
+        sizes = (_AROUND + self._width + len(count) for count in self._encoded)
+        starts = itertools.accumulate(sizes, initial=0)
+        found = (self._key(at) for _, at in zip(self._encoded, starts, strict=False))
+        return list(map(_NUMBERS.__getitem__, found))
+
+    def _key(self, start: int) -> bytes:
+        return self._entries[start + _BEFORE : start + _BEFORE + self._width]
 
 
 def _scalar(message: bytes) -> float | bytes | None:
@@ -461,7 +603,7 @@ def _identity(parts: Iterable[tuple[int, int | bytes]]) -> Identity:
 
 
 #: The kind of a kernel's launch.
-_KERNEL: Final = 2
+KERNEL: Final = 2
 #: Fields of a launch's stacks, native and Python's, by the field of the header that counts its kind.
 _STACKS: Final = {2: (28, 32), 7: (14, 17), 8: (16, 22), 9: (16, 19)}
 _STACK_FRAME: Final = 1
@@ -484,7 +626,7 @@ def of_report(header: bytes) -> bool:
 def modules_of(kind: int, result: bytes) -> tuple[int, ...] | None:
     """The ids of the modules that a result of some kind needs; None where it may need any."""
     with contextlib.suppress(Malformed):
-        return identity(result).sources if kind == _KERNEL else None
+        return identity(result).sources if kind == KERNEL else None
     return None
 
 

@@ -8,7 +8,7 @@ PyTorch, which load the system's library, such a module crashes the process (CuP
 ncu-report 2025.3.1, in the first `IMetric.unit()`). Loaded first, it does no harm. 2026.3.1 exports
 none."""
 
-import importlib
+import importlib.util
 import math
 import re
 import sys
@@ -40,6 +40,14 @@ def module() -> Any:
         EnvironmentProblem: neither is there.
     """
     return _loaded()[0]
+
+
+def made_by() -> Path:
+    """The file of the module that would be loaded, which differs between its editions."""
+    found = importlib.util.find_spec("ncu_report")
+    folders = [Path(found.origin).parent] if found and found.origin else bundled()
+    made = (each for folder in folders for each in sorted(folder.glob("*ncu_report*.so")))
+    return next(made, None) or Path(module().__file__)
 
 
 def fits_here() -> bool:
@@ -128,10 +136,11 @@ def profile_of(
     origin: model.Origin,
     code: CodeTexts | None,
     contradictions: Mapping[str, tuple[str, ...]],
+    tables: Mapping[str, bytes] | None = None,
 ) -> model.Profile:
     """A launch as a Profile. Contradictions of its instruction table and its figures are added to
-    those given; where its counters are not its own, it has none."""
-    metrics = Metrics(action)
+    those given; where its counters are not its own, it has none. `tables` as in `Metrics`."""
+    metrics = Metrics(action, tables)
     device = _device(metrics)
     readings = _readings(metrics.value, device.cc, _workload(action))
     launch = _launch(metrics, readings)

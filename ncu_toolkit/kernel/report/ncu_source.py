@@ -21,13 +21,21 @@ from ncu_toolkit.base.core.cache import seal, unsealed
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.base.model import Instruction, InstructionMix
-from ncu_toolkit.kernel.report import integrity
+from ncu_toolkit.kernel.report import integrity, messages
 from ncu_toolkit.kernel.report.integrity import Check
 from ncu_toolkit.kernel.report.messages import UNKNOWN, Code
 
 _EXECUTED, _THREADS, _SAMPLES = (
     registry.SOURCE_METRICS[short][0] for short in ("executed", "threads", "samples")
 )
+#: Metrics whose tables are read by `Metrics.table`, and those whose tables are read otherwise.
+TABLES: Final = frozenset(
+    [name for names in registry.SOURCE_METRICS.values() for name in names]
+    + [registry.sample_metric(reason, not_issued=only) for reason in registry.STALL_REASONS for only in (False, True)]
+)  # fmt: skip
+KEPT: Final = frozenset(
+    {*registry.TIMELINE, registry.OPCODE_METRIC, registry.OPCODE_THREADS_METRIC, registry.LAUNCH_FACTS["function"]}
+)  # fmt: skip
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 _LANES: Final = 32
@@ -66,8 +74,12 @@ class CodeTexts:
     folder: Path | None = None
     """Folder of cached lines for the module that makes them; None without a cache."""
     _lines: dict[bytes, dict[int, Line]] = field(default_factory=dict)
+    """By digest of the code and distance from its start."""
     _made: dict[Code, tuple[Sequence[int], list[Line]]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
+    _first: dict[tuple[int, int], Any] = field(default_factory=dict)
+    """The launch that is asked for all code of a module: each takes the module apart anew, in a
+    sixth of a second and 30 MB."""
     written: int = 0
 
     def of(self, place: int) -> Code:
@@ -82,6 +94,8 @@ class CodeTexts:
         if (made := self._made.get(code)) and made[0] == addresses:
             return made[1]
         known, found = self._known(code), list[Line]()
+        if code.module is not None:
+            action = self._first.setdefault(code.module, action)
         for address in addresses:
             line = known.get(address - base)
             if line is None:
@@ -113,10 +127,25 @@ class CodeTexts:
         wanted = self.folder is not None and code.embedded
         return self.folder / f"{code.digest.hex()}.json" if self.folder and wanted else None
 
-    def complete(self) -> bool:
-        """Whether the lines of every launch's code came from the cache."""
-        paths = filter(None, map(self._file, self.codes.values()))
-        return all(path.is_file() for path in paths)
+    def lacking(self) -> list[int]:
+        """A launch of each code that is in the report and not in the cache."""
+        first: dict[Path | bytes, int] = {}
+        for place, code in self.codes.items():
+            if code.embedded and (code.base or 0) >= _LOWEST_BASE:
+                first.setdefault(self._file(code) or code.digest, place)
+        return [place for of, place in first.items() if isinstance(of, bytes) or not of.is_file()]
+
+    def made(self, metrics: "Metrics", place: int) -> dict[int, Line]:
+        """The lines of a launch's code by distance from its start."""
+        addresses = set(metrics.by_address("executed"))
+        _samples(metrics, not_issued=False, addresses=addresses)
+        self.lines(metrics.action, self.of(place), sorted(addresses))
+        return self._lines.get(self.of(place).digest, {})
+
+    def give(self, lines: Mapping[bytes, dict[int, Line]]) -> None:
+        """Take lines that another process made, to be cached once their code was read."""
+        self._lines |= lines
+        self._new |= lines.keys()
 
     def keep(self, code: Code) -> None:
         """Cache the lines of code without contradictions, where the folder can be written."""
@@ -166,20 +195,6 @@ def _read_lines(path: Path | None) -> dict[int, Line]:
         return {}
 
 
-def trim(folder: Path) -> None:
-    """Delete the oldest cached files below a folder until KEPT_BYTES are left."""
-    with contextlib.suppress(OSError):
-        files = sorted(
-            ((path.stat().st_mtime, path.stat().st_size, path) for path in folder.rglob("*.json")),
-            reverse=True,
-        )
-        left = KEPT_BYTES
-        for _, size, path in files:
-            left -= size
-            if left < 0:
-                path.unlink(missing_ok=True)
-
-
 class Value(NamedTuple):
     """A metric as the profiler has it; its unit is empty where the module names none."""
 
@@ -190,10 +205,13 @@ class Value(NamedTuple):
 class Metrics:
     """The metrics of one launch, as the profiler's module gives them."""
 
-    def __init__(self, action: Any) -> None:
-        self.action = action
+    def __init__(self, action: Any, tables: Mapping[str, bytes] | None = None) -> None:
+        """`tables` are those that were taken out of its message (`messages.lighter`)."""
+        self.action, self._tables = action, tables or {}
         self.names = frozenset(action.metric_names())
-        self._ids: dict[tuple[int, int, int], list[int]] = {}
+        # tables of one pass have equal addresses if their ends and counts are equal
+        self._ids: dict[tuple[int | bytes, ...], list[int]] = {}
+        self._made: dict[bytes, tuple[list[int], messages.CountTable]] = {}
         self.checks: list[Check] = []
         """Relations of the tables that were read."""
 
@@ -230,18 +248,23 @@ class Metrics:
     def table(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
         """Addresses and values of a metric's instances. Values are empty where all of them are
         0."""
-        found, ids, count = self.instances(name)
-        if not count:
-            return [], []
-        # Tables of one pass have equal addresses if their ends and counts are equal.
-        key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
-        addresses = self._ids.get(key)
-        if addresses is None:
-            addresses = self._ids[key] = list(map(_bound(ids, "as_uint64"), range(count)))
+        found: Any = self.get(name)
+        taken: messages.CountTable | None = None
+        if found is not None and (entries := self._tables.get(name)):
+            addresses, taken = self._read(entries)
+        else:
+            found, ids, count = self.instances(name)
+            if not count:
+                return [], []
+            key = (count, ids.as_uint64(0), ids.as_uint64(count - 1))
+            addresses = self._ids.get(key) or list(map(_bound(ids, "as_uint64"), range(count)))
+            self._ids[key] = addresses
         total = found.as_double() if additive and found.has_value() else None
         if total == 0:
             return addresses, []
-        values = list(map(_bound(found, "as_double"), range(count)))
+        values = (
+            list(map(_bound(found, "as_double"), range(count))) if taken is None else taken.counts
+        )
         if not self.can_be(name, [*values, total or 0.0]):
             return [], []
         if total is not None:
@@ -249,10 +272,23 @@ class Metrics:
             self.checks.append(_summed(relation, name, total, sum(values), "its instructions"))
         return addresses, values
 
+    def _read(self, entries: bytes) -> tuple[list[int], messages.CountTable]:
+        """Addresses and counts of a table that was taken out: many of a launch are equal."""
+        made = self._made.get(entries)
+        if made is None:
+            table = messages.CountTable(entries)
+            addresses = self._ids.get(table.ends) or table.keys
+            made = self._made[entries] = addresses, table
+            self._ids[table.ends] = addresses
+        return made
+
     def can_be(self, name: str, counts: Sequence[float]) -> bool:
         """Whether all counts of a table can be: finite, and neither negative nor overflown."""
-        wrong = next((n for n in counts if not 0 <= n < integrity.LARGEST), None)
-        problem = "" if wrong is None else f"{name} has a count of {wrong:.10g}, and is left out"
+        # the three at a tenth of the time of a loop
+        fit = not counts or (min(counts) >= 0 and max(counts) < integrity.LARGEST)
+        wrong = (n for n in counts if not 0 <= n < integrity.LARGEST)
+        first = None if fit and not math.isnan(sum(counts)) else next(wrong)
+        problem = "" if first is None else f"{name} has a count of {first:.10g}, and is left out"
         self.checks.append(Check("counts are possible", (), problem))
         return not problem
 
@@ -312,8 +348,8 @@ def instructions(
     sass, files, numbers = zip(*texts.lines(metrics.action, code, ordered), strict=True)
     sass = tuple("" if text in _NO_TEXT else text for text in sass)
 
-    def counts(found: Mapping[int, float]) -> Iterator[int | None]:
-        return (None if n is None else int(n) for n in map(found.get, ordered))
+    def counts(found: Mapping[int, float]) -> list[int | None]:
+        return [None if n is None else int(n) for n in map(found.get, ordered)]
 
     def tables(found: Mapping[int, Any]) -> Iterator[Any]:
         return map(found.get, ordered, repeat({}))
@@ -353,26 +389,21 @@ def _readable(code: Code, rows: Sequence[Instruction], decodes: bool) -> Iterato
 
 def _checks(metrics: Metrics, rows: Sequence[Instruction]) -> Iterator[Check]:
     """Relations between counts of one instruction."""
-    summed = sum(row.sample_count for row in rows)
+    summed = sum([sum(row.samples.values()) for row in rows if row.samples])
     total = metrics.get(_SAMPLES) if summed else None
     if total is not None and total.has_value():
         relation = "samples = sum over stall reasons"
         yield _summed(relation, _SAMPLES, total.as_double(), summed, "the stall reasons")
-    both = [
-        (row, warps, n)
-        for row in rows
-        if (warps := row.executed) is not None and (n := row.threads) is not None
-    ]
+    both = [row for row in rows if row.executed is not None and row.threads is not None]
     if both:
         wrong = (
             f"{_THREADS} is {n} at +0x{row.address:x}, where {_EXECUTED} is {warps}: its warps have fewer threads"
-            for row, warps, n in both
-            if n > _LANES * warps
+            for row in both
+            if (n := row.threads or 0) > _LANES * (warps := row.executed or 0)
         )
         yield Check("lanes ≤ 32 × warps", (_EXECUTED, _THREADS), next(wrong, ""))
-    waiting = [
-        (row, reason, n) for row in rows for reason, n in row.samples_not_issued.items() if summed
-    ]
+    late = [row for row in rows if row.samples_not_issued] if summed else []
+    waiting = [(row, reason, n) for row in late for reason, n in row.samples_not_issued.items()]
     if waiting:
         wrong = (
             f"at +0x{row.address:x} {n} samples of {reason} were taken without issue, and {row.samples.get(reason, 0)} in all"

@@ -230,6 +230,8 @@ class ReportPart:
     """The process of each launch, in a report of several."""
     idle: Mapping[int, float] = field(default_factory=dict)
     """As `Launch.idle_us`."""
+    lines: Mapping[bytes, dict[int, ncu_source.Line]] = field(default_factory=dict)
+    """What `texts_of` made."""
     span: Sequence[int] | None = None
     """The launches that the file holds (`ReportFile.write_part`), in the order in which they are to
     be read; all of them where None."""
@@ -241,10 +243,18 @@ class ReportPart:
             return {place: found[place] for place in span if place in found}
 
         codes = None if self.codes is None else some(self.codes)
+        digests = {code.digest for code in (codes or {}).values()}
+        lines = {digest: of for digest, of in self.lines.items() if digest in digests}
         wrong, stacks = some(self.contradictions), some(self.stacks)
         processes = some(self.processes)
         return replace(
-            self, span=span, codes=codes, contradictions=wrong, stacks=stacks, processes=processes
+            self,
+            span=span,
+            codes=codes,
+            lines=lines,
+            contradictions=wrong,
+            stacks=stacks,
+            processes=processes,
         )
 
     def placed(self, place: int, launch: Launch) -> Launch:
@@ -277,8 +287,7 @@ class ReportFile:
 
     def forget(self) -> None:
         """Free what the bytes were read for."""
-        for name in ("sources", "codes"):
-            vars(self).pop(name, None)
+        vars(self).pop("sources", None)
 
     def plain(self, scratch: Path) -> Path:
         """The report as the profiler's module can read it: unpacked, without a damaged end, with
@@ -307,10 +316,12 @@ class ReportFile:
         frees the memory of a launch that it has opened."""
         wanted: dict[int, list[tuple[int, bytes]]] = {}
         ids: set[int] | None = set()
-        for at, kind, place in map(self._results.__getitem__, sorted(places)):
-            message = self._message(place)
+        for launch in sorted(places):
+            at, kind, place = self._results[launch]
+            message, module = self._message(place), self.codes[launch].module
             wanted.setdefault(at, []).append((kind, message))
-            of = messages.modules_of(kind, message)
+            kernel = module if kind == messages.KERNEL else None
+            of = (kernel[1],) if kernel else messages.modules_of(kind, message)
             ids = None if of is None or ids is None else ids.union(of)
         with path.open("wb") as sink:
             sink.write(self.frame.data[: self.frame.blocks[0].offset])
@@ -350,9 +361,10 @@ class ReportFile:
         return {at for at, b in found if b.sources or b.graphs or messages.of_report(b.header)}
 
     def examined(
-        self, *, allow_partial: bool = False, instructions: bool = True
+        self, *, allow_partial: bool = False, instructions: bool = True, jobs: int = 1
     ) -> tuple[LoadedReport, ReportPart]:
-        """What is known of the report, without its profiles, and its launches, to be read.
+        """What is known of the report, without its profiles, and its launches, to be read; by so
+        many processes.
 
         Raises:
             InputProblem: the checksum differs, it is damaged, or has no launches; not with
@@ -375,7 +387,7 @@ class ReportFile:
         version = ncu_version_in(frame.data)
         with contextlib.suppress(Malformed):
             version = version or messages.unnamed_version(frame)
-        inside = integrity.inspect(frame, self.sources, version)
+        inside = integrity.inspect(frame, self.sources, version, jobs)
         tables = (
             f"at offset {each.offset}, in a line table: {each.why}" for each in self._broken_tables
         )
@@ -391,7 +403,7 @@ class ReportFile:
         if instructions:
             part = replace(part, codes=dict(enumerate(self.codes)))
         with contextlib.suppress(framing.Malformed):
-            processes = [messages.process(block) for block, _, _ in frame.results()]
+            processes = [messages.process(block) for block in frame.blocks for _ in block.results]
             several = dict(enumerate(processes)) if len(set(processes)) > 1 else {}
             part = replace(part, stacks=messages.stacks(frame), processes=several)
         return report, part
@@ -423,36 +435,49 @@ def visit_report(
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         readable = file.plain(Path(scratch))
         file.forget()
-        return counted(report, visit_part(readable, part, visit, wanted=wanted, values=values))
+        return counted(
+            report, visit_part(readable, Path(scratch), part, visit, wanted=wanted, values=values)
+        )
 
 
-def prepare(path: Path, codes: Sequence[messages.Code], first: int) -> None:
-    """Warm up a process that will read launches: a tenth of a second for the first one, and four
-    more for the first instruction, where any has to be disassembled. The report holds the launch at
-    `first` alone."""
-    ncu = ncu_action.module()
-    action = ncu.load_report(str(path)).range_by_idx(0).action_by_idx(0)
-    base = codes[first].base
-    if base and not CodeTexts(dict(enumerate(set(codes))), _texts_folder(ncu)).complete():
-        action.sass_by_pc(base)
+def prepare(path: Path) -> None:
+    """Warm up a process that will read launches: a tenth of a second for the first one. The report
+    holds that alone."""
+    _launches(path)[0].range_by_idx(0).action_by_idx(0)
+
+
+def lacking_texts(part: ReportPart) -> list[int]:
+    """A launch of each code whose text is not in the cache."""
+    texts = CodeTexts(part.codes or {}, _texts_folder())
+    return texts.lacking()
+
+
+def texts_of(path: Path, part: ReportPart) -> dict[bytes, dict[int, ncu_source.Line]]:
+    """SASS text and source lines of the code of each launch of a part, by the code's digest."""
+    context, there, tables = _opened(path, path.with_name(f"light-{path.name}"))
+    texts, found = CodeTexts(part.codes or {}), dict[bytes, dict[int, ncu_source.Line]]()
+    for place, (at, action), taken in zip(sorted(part.span or ()), there, tables, strict=True):
+        metrics = ncu_source.Metrics(context.range_by_idx(at).action_by_idx(action), taken)
+        found[texts.of(place).digest] = texts.made(metrics, place)
+    return found
 
 
 def visit_part(
     path: Path,
+    scratch: Path,
     part: ReportPart,
     visit: Callable[[Profile], object],
     *,
     wanted: Callable[[str], bool] | None = None,
     values: Callable[[Mapping[str, ncu_source.Value]], object] | None = None,
 ) -> int:
-    """As `visit_report`, for a report that is read as it is, or a part of one. Returns how many
-    launches it has."""
-    ncu = ncu_action.module()
-    context = ncu.load_report(str(path))
-    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    there = [(at, action) for at, each in enumerate(ranges) for action in range(each.num_actions())]
+    """As `visit_report`, for a report that is read as it is, or a part of one, through a lighter
+    one in the folder `scratch`. Returns how many launches it has."""
+    light = scratch / f"light-{path.name}"
+    context, there, tables = _opened(path, light)
+    several = any(at for at, _ in there)
     places = range(len(there)) if part.span is None else part.span
-    if len(ranges) > 1:
+    if several:
         # Launches are then grouped by range, not in the order in which they were written.
         copies = {
             place: {f"its counters are not its own, as {why}": ()}
@@ -462,19 +487,22 @@ def visit_part(
         codes = None if part.codes is None else dict[int, messages.Code]()
         part = ReportPart(part.file, part.ncu_version, shared, codes=codes, span=part.span)
     inside = {place: at for at, place in enumerate(sorted(places))}
-    texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder(ncu))
+    texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder())
+    if texts is not None:
+        texts.give(part.lines)
     with without_collector():
         for place in places:
             if inside[place] >= len(there):
                 continue
             range_index, action_index = there[inside[place]]
-            action = ranges[range_index].action_by_idx(action_index)
+            action = context.range_by_idx(range_index).action_by_idx(action_index)
             if wanted is None or wanted(ncu_action.kernel_name(action)):
                 if part.span is not None:
                     range_index, action_index = 0, place
                 origin = Origin(part.file, range_index, action_index, part.ncu_version)
+                taken, tables[inside[place]] = tables[inside[place]], {}
                 wrong = part.contradictions.get(place, {})
-                read = ncu_action.profile_of(action, origin, texts, wrong)
+                read = ncu_action.profile_of(action, origin, texts, wrong, taken)
                 if read.launch.complete and place in part.copies:
                     read = ncu_action.not_measured(read, part.copies[place])
                 code = read.code
@@ -484,8 +512,60 @@ def visit_part(
                 if values is not None:
                     values(ncu_action.numbers(action))
     if texts is not None and texts.folder is not None and texts.written:
-        ncu_source.trim(texts.folder.parent)
+        cache.trim(texts.folder.parent, ncu_source.KEPT_BYTES)
+    light.unlink(missing_ok=True)
     return len(there)
+
+
+def _opened(path: Path, light: Path) -> tuple[Any, list[tuple[int, int]], list[dict[str, bytes]]]:
+    """A report in the module, its launches by range, and the tables that the module did not get. It
+    reads the file `light` as long as it is used."""
+    tables = _lighter(path, light)
+    context, there = _launches(light if tables else path)
+    if len(there) != len(tables) or any(at for at, _ in there):  # whose tables is not known
+        context, there = _launches(path)
+        tables = [{} for _ in there]
+    return context, there, tables
+
+
+def _launches(path: Path) -> tuple[Any, list[tuple[int, int]]]:
+    """A report as the module reads it, and the launches of its ranges."""
+    context = ncu_action.module().load_report(str(path))
+    counts = [context.range_by_idx(at).num_actions() for at in range(context.num_ranges())]
+    return context, [(at, action) for at, count in enumerate(counts) for action in range(count)]
+
+
+def _lighter(path: Path, to: Path) -> list[dict[str, bytes]]:
+    """Write a report without the tables of its launches, which are returned in file order; nothing
+    where it cannot be followed."""
+    frame = framing.parse(framing.content(path))
+    if frame.problem:
+        return []
+    names = [name.decode(errors="replace") for name in messages.metric_names(frame)]
+    found: list[dict[str, bytes]] = []
+    data, ends = frame.data, [*(block.offset for block in frame.blocks[1:]), frame.intact_bytes]
+    with to.open("wb") as sink:
+        sink.write(data[: frame.blocks[0].offset])
+        for block, end in zip(frame.blocks, ends, strict=True):
+            results: list[tuple[int, bytes]] = []
+            for kind, (at, length) in zip(messages.kinds(block.header), block.results, strict=True):
+                message, tables = data[at : at + length], dict[str, bytes]()
+                if kind == messages.KERNEL:
+                    with contextlib.suppress(Malformed):
+                        message, tables = messages.lighter(
+                            message, names, ncu_source.TABLES, ncu_source.KEPT
+                        )
+                results.append((kind, message))
+                found.append(tables)
+            if results:
+                sources, graphs = (
+                    [data[at : at + size] for at, size in which]
+                    for which in (block.sources, block.graphs)
+                )
+                sink.write(framing.block(block.header, sources, graphs, results))
+            else:
+                sink.write(data[block.offset : end])
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -514,11 +594,10 @@ def ncu_version_in(data: framing.Content) -> str:
     return ""
 
 
-def _texts_folder(ncu: Any) -> Path | None:
-    """Folder of cached SASS texts of this module; None without a cache."""
+def _texts_folder() -> Path | None:
+    """Folder of cached SASS texts of NVIDIA's module; None without a cache."""
     try:
-        made = Path(getattr(ncu, "_ncu_report", ncu).__file__).stat()
-        return cache.cache_folder() / "sass" / f"{made.st_size:x}-{made.st_mtime_ns:x}"
+        return cache.cache_folder() / "sass" / cache.edition(ncu_action.made_by())
     except (OSError, EnvironmentProblem):  # There may be no home folder.
         return None
 

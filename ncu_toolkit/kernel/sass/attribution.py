@@ -63,6 +63,9 @@ class Flow:
                 for register in read:
                     self._memory_readers.setdefault(register, []).append(index)
         self.graph = Graph(self.code, self._writers)
+        # launches of a kernel share its flow and ask the same
+        self._producers: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+        self._on_load: dict[int, bool] = {}
 
     def sources(self, index: int, register: int) -> frozenset[int]:
         """Indices of the writers whose value of `register` may be what `index` reads. Where branch
@@ -80,7 +83,12 @@ class Flow:
         """The instructions of one of `kinds` that `index` waits for: writers of its source
         registers; else earlier writers or readers of its destination, which the scoreboard also
         guards; else, at or right behind a wait on a copy group, the nearest asynchronous copy."""
-        wanted = set(kinds)
+        key = index, tuple(kinds)
+        if key not in self._producers:
+            self._producers[key] = self._find_producers(index, set(key[1]))
+        return self._producers[key]
+
+    def _find_producers(self, index: int, wanted: set[str]) -> list[int]:
         found = self._of_kind(
             (i for register in self.reads[index] for i in self.sources(index, register)), wanted
         )
@@ -145,6 +153,11 @@ class Flow:
     def address_depends_on_load(self, index: int) -> bool:
         """Whether a load's address comes from a global load's result, through integer instructions
         and shuffles, in this iteration or the one before."""
+        if index not in self._on_load:
+            self._on_load[index] = self._depends_on_load(index)
+        return self._on_load[index]
+
+    def _depends_on_load(self, index: int) -> bool:
         waiting = self._made_from(index)
         seen: set[int] = set()
         while waiting and len(seen) <= _LONGEST_ADDRESS:

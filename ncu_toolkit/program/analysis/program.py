@@ -7,7 +7,7 @@ that are of another program, are part of the result."""
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -223,7 +223,7 @@ def analyze_programs(
     *,
     jobs: int | None = None,
     timeout: float = analyze.DEFAULT_TIMEOUT,
-    progress: Callable[[str], None] | None = None,
+    progress: analyze.Progress | None = None,
 ) -> Programs:
     """Read and judge traces, with the reports among `paths` joined to them.
 
@@ -260,7 +260,7 @@ def analyze_programs(
         there = [each for each in reports.files if own.get(each.path, (path,))[0] == path]
         results.append(_read(path, replace(reports, files=tuple(there)), joined, timeout))
         if progress is not None:
-            progress(str(path))
+            progress(str(path), 1, 1, None)
     readable = {each.path: each for each in results if each.found is not None}
     strangers, alone = [], []
     for file in reports.files:

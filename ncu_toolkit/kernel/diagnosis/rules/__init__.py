@@ -27,6 +27,7 @@ from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import GLOBAL_LOADS, CodeRow
 
 if TYPE_CHECKING:
+    from ncu_toolkit.base.model.profile import Extents
     from ncu_toolkit.kernel.build.nvcc import Resources
     from ncu_toolkit.kernel.sass.cost import Region
     from ncu_toolkit.kernel.sass.opcodes import Function, SassInstruction
@@ -219,6 +220,8 @@ class KernelFacts:
     """Useful operations per compulsory byte of the problem."""
     grid_blocks: int | None = None
     sm_count: int | None = None
+    block: Extents | None = None
+    grid: Extents | None = None
     rule: str = ""
     """Which rule asks: the id that its finding bears."""
 

@@ -332,17 +332,23 @@ NEAR_WAIT: Final = 8
 
 def after_copy_wait(k: Kernel) -> set[int]:
     """Indices of instructions at or shortly behind a wait for copies."""
-    waits = [i for i, row in enumerate(k.instructions) if row.base in ("DEPBAR", "SYNCS")]
+    named = ("DEPBAR", "SYNCS")
+    waits = [
+        i
+        for i, row in enumerate(k.instructions)
+        if row.opcode.startswith(named) and row.base in named
+    ]
     return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(k.instructions)))}
 
 
 def barrier_part(k: Kernel) -> float:
     """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for
     nothing then ties them to copies."""
-    samples = {i: row.samples.get("barrier", 0) for i, row in enumerate(k.instructions)}
-    total = sum(samples.values())
+    samples = [(i, n) for i, row in enumerate(k.instructions) if (n := row.samples.get("barrier"))]
+    if not samples:
+        return 0.0
     near = after_copy_wait(k)
-    return sum(n for i, n in samples.items() if i in near) / total if total else 0.0
+    return sum(n for i, n in samples if i in near) / sum(n for _, n in samples)
 
 
 #: A comparison by order in the name of an instruction: an index with a bound.

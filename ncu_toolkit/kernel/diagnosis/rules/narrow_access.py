@@ -28,6 +28,7 @@ CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law;
 Programming Guide, "Device Memory Accesses".
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.base.core import units
@@ -37,6 +38,7 @@ from ncu_toolkit.kernel.diagnosis.rules import (
     KernelFacts,
     Specificity,
     StaticFinding,
+    _addresses,
     _launch,
     dependent_loads_in,
     evidence,
@@ -53,7 +55,7 @@ from ncu_toolkit.kernel.diagnosis.thresholds import (
 )
 from ncu_toolkit.kernel.diagnosis.time_model import queue_share
 from ncu_toolkit.kernel.sass import attribution
-from ncu_toolkit.kernel.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES
+from ncu_toolkit.kernel.sass.opcodes import GLOBAL_LOADS, GLOBAL_STORES, SassInstruction
 
 TITLE: Final = "Narrow memory accesses"
 LIMIT: Final = "memory"
@@ -222,7 +224,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     if mean is None or (mean == NARROW.value and region.memory_cycles < busiest):
         return None
     loads = [i for i in region.code if i.base in GLOBAL_LOADS]
-    if len(dependent_loads_in(region)) * 2 > len(loads):
+    if len(dependent_loads_in(region)) * 2 > len(loads) or not _widens(facts, loads):
         return None
     return facts.finding(
         "possible",
@@ -236,6 +238,32 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "Long scoreboard or LG throttle stalls at LDG, and DRAM is not near its roof.",
         loads, "global loads",
     )  # fmt: skip
+
+
+def _widens(facts: KernelFacts, loads: Sequence[SassInstruction]) -> bool:
+    """Whether wider loads would bring what is loaded: words of less than four bytes that lanes have side
+    by side, or neighbours that one thread loads one after the other."""
+    found = _addresses.in_code(facts)
+    code = facts.function.instructions
+    apart = {
+        i.address
+        for n, i in enumerate(code)
+        if n in found and (found[n].sectors or 0.0) > found[n].least_sectors
+    }
+    parts = [(found_in, i) for i in loads if (found_in := _launch.ADDRESS.search(i.operands))]
+    bytes_of: dict[str, set[int]] = {}
+    for place, i in parts:
+        size = attribution.width(i.opcode)
+        bytes_of.setdefault(place["base"], set()).add(int(place["offset"] or "0", 16) // size)
+    neighbours = sum(
+        int(place["offset"] or "0", 16) // size + 1 in bytes_of[place["base"]]
+        for place, i in parts
+        if (size := attribution.width(i.opcode))
+    )
+    small = sum(
+        attribution.width(i.opcode) < NARROW.value and i.address not in apart for i in loads
+    )
+    return max(small, 2 * neighbours) * 2 > len(loads)
 
 
 def _verbs(k: Kernel) -> str:

@@ -35,8 +35,16 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import WARP
-from ncu_toolkit.kernel.diagnosis.kernel import SHARED_WAITS, Kernel, Outcome, Removal, at, keep
-from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
+from ncu_toolkit.kernel.diagnosis.kernel import (
+    SHARED_WAITS,
+    Kernel,
+    Outcome,
+    Removal,
+    at,
+    capital,
+    keep,
+)
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, _addresses, evidence
 from ncu_toolkit.kernel.diagnosis.rules._launch import (
     WORD,
     atomic_wavefronts,
@@ -44,6 +52,8 @@ from ncu_toolkit.kernel.diagnosis.rules._launch import (
 )
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.kernel.sass import attribution
+from ncu_toolkit.kernel.sass.addresses import Access
+from ncu_toolkit.kernel.sass.opcodes import kind
 
 TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
@@ -53,8 +63,12 @@ COSTS: Final = (("shared",), SHARED_WAITS)
 NCU: Final = (
     ("UncoalescedSharedAccess", ""), ("SharedMemoryConflicts", ""), ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"),
 )  # fmt: skip
+CODE_RANK: Final = 0
 EXCESS: Final = Threshold(
     0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts"
+)
+IN_CODE: Final = Threshold(
+    1 / 3, "as _launch.COALESCED: the code does not show how much of the time goes to shared memory"
 )
 
 
@@ -108,8 +122,40 @@ def find(k: Kernel) -> Outcome:
     )
 
 
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    found = _addresses.wasteful(facts, shared=True, tolerated=1.0)
+    if found is None or found.excess <= IN_CODE.value:
+        return None
+    row, worst = found.rows[0], found.accesses[0]
+    passes, least = worst.wavefronts or 0.0, worst.least_wavefronts
+    sizes = {n: attribution.width(i.opcode) for n, i in enumerate(facts.function.instructions)}
+    rows = _addresses.layout(_addresses.in_code(facts), sizes, worst)
+    return facts.finding(
+        "certain" if facts.block else "likely",
+        f"Lanes of a warp meet in the same banks: {row.base} takes {units.significant(passes)} passes a request where "
+        f"{units.significant(least)} would do{_why(worst)}.",
+        (
+            evidence("wavefronts", "Passes of a request", passes, "", "Through the banks, at the worst access.", (least, ">")),
+            evidence("wavefront_excess", "Passes beyond the need", found.excess, "fraction", "Of all known ones.", (IN_CODE.value, ">")),
+        ),
+        f"{capital(rows)}." if rows else "Let neighbouring lanes access neighbouring words, pad the rows of the tile, or XOR column and row index.",
+        "Wavefronts beyond the ideal at these lines, short scoreboard or MIO throttle stalls.",
+        found.rows, "shared accesses with conflicts",
+    )  # fmt: skip
+
+
+def _why(access: Access) -> str:
+    """How the lanes lie, in brackets."""
+    words = _addresses.apart(access)
+    return f" ({words})" if words else ""
+
+
 def open_in_code(facts: KernelFacts) -> str:
-    return "Whether shared-memory accesses have bank conflicts." if facts.has("shared") else ""
+    left = any(
+        access.stopped and kind(facts.function.instructions[n].opcode) == "shared"
+        for n, access in _addresses.in_code(facts).items()
+    )
+    return "Whether shared-memory accesses have bank conflicts." if left else ""
 
 
 def _advice(k: Kernel) -> tuple[str, ...]:

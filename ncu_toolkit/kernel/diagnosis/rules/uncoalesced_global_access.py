@@ -41,9 +41,16 @@ from ncu_toolkit.base.model import Evidence
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
-from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, _launch
+from ncu_toolkit.kernel.diagnosis.rules import (
+    KernelFacts,
+    StaticFinding,
+    _addresses,
+    _launch,
+    evidence,
+)
 from ncu_toolkit.kernel.diagnosis.thresholds import WEAK_STALL, Threshold
 from ncu_toolkit.kernel.sass import attribution
+from ncu_toolkit.kernel.sass.opcodes import kind
 
 TITLE: Final = "Uncoalesced global access"
 LIMIT: Final = "memory"
@@ -56,6 +63,7 @@ NCU: Final = (
 EXCESS: Final = Threshold(
     0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
 )
+CODE_RANK: Final = 0
 WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
@@ -183,9 +191,35 @@ def _behind(k: Kernel) -> float:
     )
 
 
+def in_code(facts: KernelFacts) -> StaticFinding | None:
+    if facts.has("tensor"):
+        return None  # fragments of matrix instructions, whose layout is given
+    found = _addresses.wasteful(facts, shared=False, tolerated=1 / (1 - _launch.COALESCED))
+    if found is None or found.excess <= _launch.COALESCED:
+        return None
+    row, worst = found.rows[0], found.accesses[0]
+    sectors, least = worst.sectors or 0.0, worst.least_sectors
+    words = _addresses.apart(worst)
+    return facts.finding(
+        "likely",
+        f"Lanes of a warp access scattered addresses: {row.base} touches {units.significant(sectors)} sectors a request where "
+        f"{units.significant(least)} would do{f' ({words})' if words else ''}.",
+        (
+            evidence("sectors", "Sectors of a request", sectors, "", "Of 32 bytes, at the worst access.", (least, ">")),
+            evidence("sector_excess", "Sectors beyond the need", found.excess, "fraction", "Of all known ones.", (_launch.COALESCED, ">")),
+        ),
+        "Let threadIdx.x run along the contiguous dimension, read rows and transpose through shared memory, or store a structure of arrays.",
+        "Sectors beyond the ideal at these lines, LG throttle or long scoreboard stalls.",
+        found.rows, "scattered accesses",
+    )  # fmt: skip
+
+
 def open_in_code(facts: KernelFacts) -> str:
-    asks = facts.has("global", "copy")
-    return "Whether the lanes of a warp access neighbouring addresses." if asks else ""
+    left = any(
+        access.stopped and kind(facts.function.instructions[n].opcode) in ("global", "copy")
+        for n, access in _addresses.in_code(facts).items()
+    )
+    return "Whether the lanes of a warp access neighbouring addresses." if left else ""
 
 
 def _advice(k: Kernel, where: str) -> tuple[str, ...]:

@@ -1,0 +1,121 @@
+"""What addresses show of a kernel's accesses, for the rules: how far apart lanes are, what is beyond the
+need of their bytes, and a layout of shared memory without conflicts."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ncu_toolkit.base.core.units import count, counted
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
+from ncu_toolkit.kernel.sass.addresses import (
+    BANKS,
+    LONGEST,
+    SAMPLES,
+    Access,
+    accesses,
+    wavefronts_of,
+)
+from ncu_toolkit.kernel.sass.lanes import WORD
+from ncu_toolkit.kernel.sass.opcodes import SassInstruction
+
+#: Blocks that are assumed where none is given: of code that asks for threadIdx.y, and of other code.
+_BLOCKS: Final = ((32, 8, 1), (256, 1, 1))
+
+
+class Wasteful(NamedTuple):
+    """Accesses of one kind that take more than their bytes need, the worst first."""
+
+    rows: tuple[SassInstruction, ...]
+    accesses: tuple[Access, ...]
+    excess: float
+    """Part (0-1) beyond the need of all that is known of the kind, by the requests that were followed."""
+
+
+def in_code(facts: KernelFacts) -> Mapping[int, Access]:
+    """What the code's accesses are, by index; nothing of code that is too long to run."""
+    function = facts.function
+    if len(function.lines) > LONGEST:
+        return {}
+    two = any("SR_TID.Y" in i.operands for i in function.instructions)
+    block = facts.block or _BLOCKS[not two]
+    return accesses(function.lines, function.targets, facts.cc, block, facts.grid)
+
+
+def wasteful(facts: KernelFacts, *, shared: bool, tolerated: float) -> Wasteful | None:
+    """The accesses of shared or global memory that take more than `tolerated` times their need; None
+    without any, and where all of them are outside of the loops of code that has loops."""
+    looped = {i.address for region in facts.regions if region.depth for i in region.code}
+    beyond = total = 0.0
+    worst = []
+    for index, access in in_code(facts).items():
+        takes = (access.wavefronts if shared else access.sectors) or 0.0
+        least = access.least_wavefronts if shared else access.least_sectors
+        total += access.requests * takes
+        if access.requests and takes > tolerated * least:
+            more = access.requests * (takes - least)
+            beyond += more
+            worst.append((-more, index, facts.function.instructions[index], access))
+    worst.sort(key=lambda each: each[:2])
+    rows, found = tuple(each[2] for each in worst), tuple(each[3] for each in worst)
+    if not worst or (looped and not any(row.address in looped for row in rows)):
+        return None
+    return Wasteful(rows, found, beyond / total)
+
+
+def apart(access: Access) -> str:
+    """How far lanes are apart, in words; "" where they follow no simple pattern."""
+    lanes = np.array([lane for lane in access.lanes if lane >= 0])
+    steps = np.diff(lanes)
+    if not len(steps):
+        return ""
+    run = int(np.argmax(steps != steps[0])) + 1 if (steps != steps[0]).any() else 1
+    if run == 1 and (steps == steps[0]).all():
+        return f"neighbouring lanes are {_distance(int(steps[0]))} apart"
+    first = np.diff(lanes[::run])
+    if run > 1 and (first == first[0]).all():
+        return f"groups of {run} lanes are {_distance(int(first[0]))} apart"
+    return ""
+
+
+def _distance(step: int) -> str:
+    """A distance in bytes, except of one that holds the sample of a parameter."""
+    return "a parameter's multiple" if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
+
+
+def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: Access) -> str:
+    """The padding of a tile's rows, or the swizzle by XOR, after which none of the shared accesses has a
+    conflict; "" where the lanes of `conflicting` are not in a column, or nothing fits.
+
+    Args:
+        found: all accesses of the kernel by index.
+        sizes: bytes a lane by index.
+    """
+    tile = {i: access for i, access in found.items() if access.wavefronts}
+    lanes = np.array([lane for lane in conflicting.lanes if lane >= 0])
+    steps = np.unique(np.diff(lanes))
+    pitch = int(abs(steps[0])) if len(steps) == 1 else 0
+    if pitch < 2 * WORD or not tile:
+        return ""
+    widest = max(WORD, *(sizes[i] for i in tile))
+
+    def fits(by: int, *, swizzled: bool) -> bool:
+        for i, access in tile.items():
+            each = np.array(access.lanes)
+            places = np.nonzero(each >= 0)[0]
+            row = each[places] // pitch
+            moved = each[places] ^ row % (BANKS // by) * by if swizzled else each[places] + row * by
+            if wavefronts_of(moved, sizes[i], places) > access.least_wavefronts:
+                return False
+        return True
+
+    ways = []
+    if pad := next((by for by in (widest, 4 * WORD) if fits(by, swizzled=False)), 0):
+        ways.append(f"pad each row of {pitch} bytes by {pad}")
+    if pitch % BANKS == 0 and fits(widest, swizzled=True):
+        bits, shift = (BANKS // widest).bit_length() - 1, (pitch // widest).bit_length() - 1
+        ways.append(
+            f"XOR the column with the row (in CuTe Swizzle<{bits}, 0, {shift}> of {widest} bytes)"
+        )
+    of = counted(len(tile), "shared access", "shared accesses")
+    return f"{' or '.join(ways)}: all {of} are then free of conflicts" if ways else ""

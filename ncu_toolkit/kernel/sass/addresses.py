@@ -1,0 +1,664 @@
+"""The addresses that a warp's lanes access, from the machine code: how many 32-byte sectors of global
+memory, and how many passes through the banks of shared memory (wavefronts), a request takes.
+
+The integer part of the code is run for a few warps: threadIdx, blockIdx and blockDim are those of a
+thread of the launch, a kernel's parameters are samples (`SAMPLES`) unless they are given, and loaded
+data are unknown. Each value says how much of it is known (`Known`), so that an address whose lanes
+depend on data or on a parameter is reported as not known, with what stops it. Where two samples of
+the parameters give different figures, the figure depends on them and is not known either.
+
+A branch that depends on something unknown takes both ways in turn; loops end after a few passes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from ncu_toolkit.base.core.cache import remembered
+from ncu_toolkit.base.model import Profile
+from ncu_toolkit.base.model.profile import Extents
+from ncu_toolkit.kernel.sass.branches import targets_of
+from ncu_toolkit.kernel.sass.lanes import (
+    CONDITION,
+    FOLLOWED,
+    LANES,
+    MASK,
+    NUMBER,
+    PLACE,
+    WORD,
+    Decoded,
+    Known,
+    Lanes,
+    Registers,
+    decoded,
+    followed,
+    following,
+    plain,
+    unknown,
+    worst,
+)  # fmt: skip
+from ncu_toolkit.kernel.sass.opcodes import (
+    ATOMICS,
+    SHARED_LOADS,
+    SHARED_STORES,
+    CodeRow,
+    lines,
+    width,
+)
+
+#: Bytes of a sector, and of the banks of shared memory (CUDA C++ Programming Guide).
+SECTOR: Final = 32
+BANKS: Final = 128
+#: Values that stand for a kernel's unknown parameters: sizes, and multiples of what cudaMalloc aligns to
+#: (256 bytes); large enough that a lane's stride of one reaches another line.
+SAMPLES: Final = (1 << 20, (1 << 20) + 37 * 256)
+#: Values for uniform data, whose alignment nothing promises.
+_DATA: Final = (4096, 9219)
+#: Longest code that is run.
+LONGEST: Final = 20_000
+#: Passes of a loop that are run, fewer in long code, and instructions in all.
+_PASSES: Final = 12
+_STEPS: Final = 30_000
+#: Warps that look for what the others did not reach.
+_TRIES: Final = 8
+#: Where the parameters begin in constant bank 0, by the first compute capability (CUDA binary utilities).
+_PARAMETERS: Final = ((10, 0x380), (9, 0x210), (7, 0x160), (0, 0x140))
+#: Where blockDim and gridDim are from CC 10.0 on; before at its start.
+_SIZES: Final = 0x360
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one instruction accesses, an average of the requests that were followed."""
+
+    index: int
+    """Its place in the code."""
+    sectors: float | None = None
+    """32-byte sectors of global memory for each request in which a lane takes part; None where it
+    accesses none, or unknown ones."""
+    least_sectors: float = 0.0
+    """The fewest that its bytes need, as `least_wavefronts`."""
+    wavefronts: float | None = None
+    """Passes through the banks of shared memory a request."""
+    least_wavefronts: float = 0.0
+    active: float = 1.0
+    """The part of the requests in which a lane takes part."""
+    requests: int = 0
+    """How many of these the warps made that were followed on the usual path; 0 off it."""
+    stopped: str = ""
+    """What keeps it from being known: a register and where it comes from."""
+    lanes: tuple[int, ...] = ()
+    """A request's byte address by lane, from that of the first lane that takes part; -1 for one that
+    does not."""
+
+
+@dataclass
+class _Tally:
+    """What was seen of one instruction."""
+
+    requests: int = 0
+    active: int = 0
+    """Those in which a lane took part."""
+    usual: int = 0
+    """Those of them on the usual path."""
+    sectors: float = 0.0
+    wavefronts: float = 0.0
+    least_sectors: float = 0.0
+    least_wavefronts: float = 0.0
+    unknown: Counter[str] = field(default_factory=Counter)
+    lanes: tuple[int, ...] = ()
+
+
+@remembered(16)
+def accesses(
+    rows: tuple[CodeRow, ...],
+    targets: Mapping[int, Sequence[int]],
+    cc: tuple[int, int],
+    block: Extents,
+    grid: Extents | None = None,
+    parameters: Mapping[int, int] | None = None,
+) -> dict[int, Access]:
+    """What each load, store and atomic of global and shared memory accesses, by its index. Code that no
+    followed path reaches is left out.
+
+    Args:
+        rows: the code of a kernel.
+        targets: indices of the instructions that each branch names, by its own.
+        cc: the GPU's compute capability.
+        block, grid: sizes by axis; a grid of some blocks where None.
+        parameters: known words of the parameters by byte offset; `SAMPLES` for the others.
+    """
+    first = next(at for since, at in _PARAMETERS if cc >= (since, 0))
+    start = _SIZES if cc >= (10, 0) else 0
+    words = {start + WORD * n: size for n, size in enumerate((*block, *(grid or ())))}
+    words |= {first + offset: word for offset, word in (parameters or {}).items()}
+    runs: list[_Sampled] = []
+    for sample in range(len(SAMPLES)):
+        if not runs or runs[0].depends:
+            runs.append(_Sampled(decoded(rows), targets, (block, grid), words, sample))
+            runs[-1].all()
+    return {
+        i: _access(i, [run.seen.get(i) or _Tally() for run in runs])
+        for i in sorted({*runs[0].seen, *runs[-1].seen})
+    }
+
+
+def accesses_of(profile: Profile) -> Mapping[int, Access]:
+    """What a launch's code shows of its accesses, by the index of the instruction; nothing where the
+    report lacks the code, its branches or the block. The parameters are not in a report."""
+    code, launch = lines(profile.instructions), profile.launch
+    targets = targets_of(code) if len(code) <= LONGEST else None
+    if targets is None or launch.block is None:
+        return {}
+    return accesses(code, targets, profile.device.cc, launch.block, launch.grid)
+
+
+def _access(index: int, seen: Sequence[_Tally]) -> Access:
+    why = next((each.unknown.most_common(1)[0][0] for each in seen if each.unknown), "")
+    seen = [each for each in seen if each.active]
+    if why or not seen:
+        return Access(index, stopped=why or "no lane was seen to take part")
+    means = [(each.sectors / each.active, each.wavefronts / each.active) for each in seen]
+    if any(
+        not math.isclose(a, b, rel_tol=0.02)
+        for other in means[1:]
+        for a, b in zip(other, means[0], strict=True)
+    ):
+        return Access(index, stopped="the size of a parameter", lanes=seen[0].lanes)
+    (sectors, wavefronts), first = means[0], seen[0]
+    least = first.least_sectors / first.active, first.least_wavefronts / first.active
+    active = first.active / first.requests
+    return Access(
+        index,
+        sectors or None,
+        least[0],
+        wavefronts or None,
+        least[1],
+        active,
+        first.active * first.usual,
+        "",
+        first.lanes,
+    )
+
+
+def sectors_of(addresses: np.ndarray, size: int) -> int:
+    """32-byte sectors that lanes touch with `size` bytes each."""
+    return _sectors((addresses - addresses[0] + addresses[0] % SECTOR).tobytes(), size)
+
+
+@lru_cache(maxsize=1 << 14)
+def _sectors(addresses: bytes, size: int) -> int:
+    lanes = np.frombuffer(addresses, dtype=np.int64)
+    return len(np.unique([(lanes + at) // SECTOR for at in (0, size // 2, size - 1)]))
+
+
+def wavefronts_of(addresses: np.ndarray, size: int, lanes: np.ndarray) -> int:
+    """Passes through the banks of shared memory: the most different words of one bank. Accesses of 8
+    and 16 bytes a lane are done for 16 and 8 `lanes` at a time, two such groups at once where pairs of
+    lanes share their words."""
+    return _wavefronts((addresses - addresses[0]).tobytes(), size, lanes.tobytes())
+
+
+@lru_cache(maxsize=1 << 14)
+def _wavefronts(addresses: bytes, size: int, lanes: bytes) -> int:
+    words = np.frombuffer(addresses, dtype=np.int64)
+    words, places = (words - words.min()) >> 2, np.frombuffer(lanes, dtype=np.int64)
+    several = max(1, size // WORD)
+    if several == 1:
+        return _deepest(words)
+    of = np.full(LANES, -1, dtype=np.int64)
+    of[places] = words
+    parts = of.reshape(several, -1)
+    passes = 0
+    for first, second in zip(parts[::2], parts[1::2], strict=True):
+        both = np.concatenate((first, second))
+        groups = [both] if _in_pairs(both) else [first, second]
+        for group in groups:
+            taking = group[group >= 0]
+            if len(taking):
+                passes += _deepest(np.concatenate([taking + word for word in range(several)]))
+    return passes
+
+
+def _copied(lanes: np.ndarray, source: Lanes, taking: np.ndarray, size: int, bypass: bool) -> int:
+    """Wavefronts of a copy to shared memory. Each line of global memory is written by itself; what
+    bypasses L1 one row of the banks at a time."""
+    lines = np.broadcast_to(np.asarray(source.v) // BANKS, (LANES,))
+    if bypass:
+        return len({*zip(lines[taking].tolist(), (lanes[taking] // BANKS).tolist(), strict=True)})
+    parts = [taking & (lines == line) for line in np.unique(lines[taking])]
+    words = range(max(1, size // WORD))
+    return sum(
+        _deepest(np.concatenate([lanes[part] // WORD + word for word in words])) for part in parts
+    )
+
+
+def _in_pairs(words: np.ndarray) -> bool:
+    """Whether each lane's word is that of its neighbour, or of the next but one."""
+    places = np.arange(len(words))
+    return any(
+        bool(((words == words[places ^ step]) | (words == -1) | (words[places ^ step] == -1)).all())
+        for step in (1, 2)
+    )
+
+
+def _deepest(words: np.ndarray) -> int:
+    different = np.unique(words)
+    return int(np.bincount(different % LANES).max())
+
+
+class _Sampled:
+    """A few warps of a launch with one sample of its parameters."""
+
+    def __init__(
+        self,
+        code: Sequence[Decoded],
+        targets: Mapping[int, Sequence[int]],
+        shape: tuple[Extents, Extents | None],
+        words: Mapping[int, int],
+        sample: int,
+    ) -> None:
+        self.code, self.targets, self.words = code, targets, words
+        self.block, self.grid = shape
+        self.sample, self.data = SAMPLES[sample], _DATA[sample]
+        self.seen: defaultdict[int, _Tally] = defaultdict(_Tally)
+        self.ways: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+        """How often each branch that depends on something unknown was not taken, and taken."""
+        self.passes = max(3, min(_PASSES, _STEPS // (4 * max(1, len(code)))))
+        self.left = _STEPS
+        self.exploring = False
+        self.depends = False
+        """Whether something was accessed whose place depends on the sample."""
+
+    def all(self) -> None:
+        """Run warps of one block, then of another."""
+        warps = -(-math.prod(self.block) // LANES)
+        # far ones first, for code so long that not all are run
+        chosen = sorted(range(warps), key=lambda n: f"{n:05b}"[::-1])
+        sizes = self.grid or (MASK,) * 3
+        for n in (1, 2, 4, 7):
+            block = [min(n + axis % 2, size // 2) for axis, size in enumerate(sizes)]
+            for warp in chosen:
+                if self.left > 0:
+                    _Warp(self, warp, block).go(max(len(self.code), self.left // 2))
+            if _STEPS - self.left > self.left * n:
+                break
+        # and what those did not reach, by the other ways of branches on something unknown
+        usual, self.exploring = self.seen, True
+        rest = {n for n, i in enumerate(self.code) if i.base in FOLLOWED} - usual.keys()
+        for n in range(_TRIES if rest else 0):
+            if rest:
+                self.seen = defaultdict(_Tally)
+                edge = [n % 2 * (size - 1) for size in sizes]
+                _Warp(self, chosen[n % len(chosen)], edge).go(2 * len(self.code) + 1000)
+                usual.update((at, self.seen[at]) for at in rest & self.seen.keys())
+                rest -= self.seen.keys()
+        self.seen = usual
+
+
+class _Warp(Registers):
+    """A warp's registers, and where its lanes are."""
+
+    def __init__(self, run: _Sampled, warp: int, block: Sequence[int]) -> None:
+        self.of = run
+        thread, bits = warp * LANES + np.arange(LANES), 1 << np.arange(LANES)
+        x, y, _ = run.block
+        special = {
+            "SR_LANEID": Lanes(np.arange(LANES)), "SR_CgaCtaId": Lanes(0), "SRZ": Lanes(0), "SR_EQMASK": Lanes(bits), "SR_LTMASK": Lanes(bits - 1),
+            "SR_LEMASK": Lanes(2 * bits - 1), "SR_GTMASK": Lanes(MASK ^ (2 * bits - 1)), "SR_GEMASK": Lanes(MASK ^ (bits - 1)),
+        }  # fmt: skip
+        places = (thread % x, thread // x % y, thread // (x * y))
+        for axis, place, number, size in zip("XYZ", places, block, run.block, strict=True):
+            special[f"SR_TID.{axis}"] = Lanes(int(place[0]) if np.ptp(place) == 0 else place)
+            special[f"SR_CTAID.{axis}"], special[f"SR_NTID.{axis}"] = Lanes(number), Lanes(size)
+        mask = thread < math.prod(run.block)
+        super().__init__(special, run.words, run.sample, run.data, mask)
+        self.local: dict[int, Lanes] = {}
+        self.groups: list[tuple[int, np.ndarray]] = [(0, mask)]
+        self.calls: list[int] = []
+        self.barriers: dict[str, np.ndarray] = {}
+        self.waiting: dict[str, list[tuple[int, np.ndarray]]] = {}
+        self.unsure: dict[str, str] = {}
+        """Barriers at which lanes meet again that a branch on unknown data parted."""
+        self.aside: set[str] = set()
+        """Barriers at which lanes come back from a way that a bound or a parameter rules out."""
+        self.alive = mask.copy()
+        self.ways: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+
+    # ---- control
+
+    def go(self, steps: int) -> None:
+        """Run until all lanes have left, or for some instructions."""
+        code = self.of.code
+        while self.groups and steps > 0:
+            self.groups.sort(key=lambda group: group[0])
+            pc, mask = self.groups.pop(0)
+            while self.groups and self.groups[0][0] == pc:
+                mask = mask | self.groups.pop(0)[1]
+            until = self.groups[0][0] if self.groups else len(code)
+            if pc >= len(code) or not mask.any():
+                continue
+            self.mask = mask
+            full = bool(mask.all())
+            here: int | None = pc
+            while here is not None and steps > 0:
+                steps -= 1
+                self.of.left -= 1
+                i = code[here]
+                if i.base in _CONTROL:
+                    here = self._jump(here, i)
+                    break
+                self._step(here, i, full)
+                here += 1
+                if here >= until:
+                    break
+            if here is not None:
+                self.groups.append((here, self.mask))
+            if not self.groups and self.waiting:
+                for groups in self.waiting.values():
+                    self.groups += groups
+                self.waiting = {}
+
+    def _taken(self, condition: Lanes) -> tuple[Any, bool, str]:
+        """For which lanes a condition holds, whether this is known, and what keeps it from being known where
+        that is data. Of one that depends on a parameter, as bounds mostly do: what holds for most
+        lanes."""
+        v, known = condition.v, condition.known
+        if isinstance(known, int) and not known:
+            return v, True, ""
+        least = int(np.max(np.broadcast_to(known, LANES), initial=0, where=self.mask))
+        if not least:
+            return v, True, ""
+        most: Any = bool(v) if condition.uniform else bool(np.asarray(v)[self.mask].mean() >= 0.5)
+        return most, False, condition.why if least == Known.NOTHING else ""
+
+    def _guard(self, i: Decoded) -> Lanes:
+        if not i.guard:
+            return Lanes(True)
+        return self.condition("!" + i.guard if i.negated else i.guard)
+
+    def _jump(self, pc: int, i: Decoded) -> int | None:
+        """Where the lanes go on together; None where they were put into groups."""
+        condition = self._guard(i)
+        if i.base in ("BRA", "JMP"):
+            return self._branch(pc, i, condition)
+        on, certain, why = self._taken(condition)
+        if i.base in ("EXIT", "KILL", "RET", "BREAK") and not certain:
+            on = False  # a bound: the lanes are taken to be within
+            if why and i.base != "BREAK":
+                self.unsure[_END] = why
+        mask = self.mask & on
+        rest = self.mask & ~mask
+        name = next((part for part in i.operands if re.fullmatch(r"B\d+", part)), "")
+        if not mask.any():
+            return pc + 1
+        if i.base == "RET" and self.calls:
+            self.groups.append((self.calls.pop(), mask))
+        elif i.base in ("EXIT", "KILL", "RET"):
+            self.alive &= ~mask
+        elif i.base == "CALL":
+            target = self.of.targets.get(pc)
+            if target:
+                self.calls.append(pc + 1)
+            else:
+                kept = {
+                    name
+                    for name in self.registers
+                    if name[-1] in "ZT" or name[0] == "U" or name == "R1"
+                }
+                self.registers = {name: self.registers[name] for name in kept}
+            self.groups.append((target[0] if target else pc + 1, mask))
+        elif i.base == "BSSY":
+            self.barriers.pop(name, None)  # the last one is the innermost
+            self.barriers[name] = mask
+            self.unsure.pop(name, None)
+            self.aside.discard(name)
+            return pc + 1
+        elif i.base == "BREAK":
+            if name in self.barriers:
+                self.barriers[name] = self.barriers[name] & ~mask
+            self._release()
+            return pc + 1
+        elif i.base == "BSYNC":
+            self.waiting.setdefault(name, []).append((pc + 1, mask))
+        elif i.base == "BRX":
+            ends = self.of.targets.get(pc) or (pc + 1,)
+            ways = self.of.ways
+            end = min(ends, key=lambda at: sum(ways[at]))
+            ways[end][0] += 1
+            self.groups.append((end, mask))
+        if rest.any():
+            self.groups.append((pc + 1, rest))
+        self._release()
+        return None
+
+    def _release(self) -> None:
+        """Let go on those who wait at a barrier that all of its lanes have reached."""
+        for name, groups in list(self.waiting.items()):
+            there = np.zeros(LANES, dtype=bool)
+            for _, mask in groups:
+                there |= mask
+            if not (self.barriers.get(name, there) & self.alive & ~there).any():
+                self.groups += groups
+                del self.waiting[name]
+                self.barriers.pop(name, None)
+                self.unsure.pop(name, None)
+                self.aside.discard(name)
+
+    def _branch(self, pc: int, i: Decoded, condition: Lanes) -> int | None:
+        target = next(iter(self.of.targets.get(pc, ())), pc + 1)
+        if "DIV" in i.mods or "CONV" in i.mods:
+            return pc + 1
+        for name in i.operands[:-1]:
+            if CONDITION.match(name):
+                other = self.condition(name)
+                condition = Lanes(plain(condition.v & other.v), *worst(condition, other))
+        if target == pc:
+            self.alive &= ~self.mask
+            self._release()
+            return None
+        on, certain, why = self._taken(condition)
+        back = target <= pc
+        ways = self.ways[pc]
+        always = condition.uniform and not i.guard and len(i.operands) < 2
+        if always:
+            ways[1] += 1
+            if back and ways[1] > self.of.passes:
+                return self._leave(target, pc)
+            return target
+        if not certain:
+            tried = self.of.ways[pc]
+            rarely = 1 if self.of.exploring else 3  # as often as the other way, or a third as often
+            if tried[bool(on)] > rarely * (tried[not on] + 1) - self.of.exploring:
+                on = not on
+                if target > pc:
+                    self.aside.add(next(reversed(self.barriers), _END))
+            tried[bool(on)] += 1
+            if why:
+                self.unsure[next(reversed(self.barriers), _END)] = why
+        if back and ways[1] >= self.of.passes:
+            on = False
+        taken = self.mask & on
+        rest = self.mask & ~taken
+        ways[1] += bool(taken.any())
+        if not rest.any():
+            return target
+        if not taken.any():
+            return pc + 1
+        self.groups += [(target, taken), (pc + 1, rest)]
+        return None
+
+    def _leave(self, start: int, end: int) -> int | None:
+        """Where a loop goes on that ends in an unconditional branch: at the first branch out of it."""
+        for at in range(start, end):
+            if self.of.code[at].base == "BRA":
+                target = next(iter(self.of.targets.get(at, ())), at)
+                if not start <= target <= end:
+                    return target
+        self.alive &= ~self.mask
+        self._release()
+        return None
+
+    # ---- instructions
+
+    def _step(self, at: int, i: Decoded, full: bool) -> None:
+        on = None if full else self.mask
+        accesses = i.base in FOLLOWED
+        if i.guard:
+            held, certain, why = self._taken(self._guard(i))
+            if why:  # data decides for which lanes it runs
+                if not accesses:
+                    return self._forget(i, why, on)
+                self.of.seen[at].unknown[f"{i.guard}: {why}"] += 1
+            if not certain:
+                held = accesses or (held if i.assumed is None else i.assumed)
+            if held is not True:
+                on = self.mask & held
+                if not on.any():
+                    if accesses:
+                        self.of.seen[at].requests += 1
+                    return None
+        if accesses:
+            return self._access(at, i, self.mask if on is None else on)
+        if i.base in ("LDL", "STL"):
+            return self._spill(i, on)
+        if i.run is None:
+            return self._forget(i, "", on)
+        try:
+            values = i.run(self, i)
+        except (IndexError, KeyError, StopIteration, ValueError):  # operands of an unknown form
+            return self._forget(i, i.row.sass, on)
+        for name, value in zip(i.to, values, strict=False):
+            self.put(name, value, on)
+        return None
+
+    def _forget(self, i: Decoded, why: str, on: np.ndarray | None) -> None:
+        """Results that are not followed: the same for all lanes where all that is read is."""
+        read = [] if why else [self.read(name) for name in i.operands]
+        same = not why and all(each is None or (each.uniform and followed(each)) for each in read)
+        for name in i.to:
+            source = why or f"{name} ({i.row.opcode})"
+            some = Lanes(self.sample, int(Known.OFFSET), source)
+            self.put(name, some if same else unknown(source), on)
+
+    def _spill(self, i: Decoded, on: np.ndarray | None) -> None:
+        """Local memory: what is stored at addresses that are the same for all lanes is known."""
+        place = self._address(next(part for part in i.operands if "[" in part), wide=False)
+        there = place.uniform and followed(place) and width(i.row.opcode) >= WORD
+        if i.base == "STL":
+            source = i.operands[-1].partition(".")[0]
+            for n in range(width(i.row.opcode) // WORD if there else 0):
+                self.local[place.v + WORD * n] = self.get(following(source, n))
+        for n, name in enumerate(i.to):
+            value = self.local.get(place.v + WORD * n) if there else None
+            self.put(name, value or unknown(f"{name} ({i.row.opcode})"), on)
+
+    def _address(self, place: str, *, wide: bool) -> Lanes:
+        """What `[R2.64+UR4+0x10]` points to; `wide`: by a register pair unless it says otherwise."""
+        total = Lanes(0)
+        found = PLACE.search(place)
+        tokens = [token.partition(".") for token in (found[1] if found else "").split("+")]
+        marks = {mark for _, _, rest in tokens for mark in rest.split(".")}
+        for name, _, rest in tokens:
+            if NUMBER.match(name):
+                part = Lanes(int(name, 0))
+            elif wide and (
+                "64" in rest or not {"64", "U32"} & marks or (name[0] == "U" and "U32" in marks)
+            ):
+                part = self.pair(name)
+            else:
+                part = self.get(name)
+            if scale := re.search(r"X(\d+)", rest):
+                part = part._replace(v=part.v * int(scale[1]))
+            total = Lanes(total.v + part.v, *worst(total, part))
+        return total
+
+    def _access(self, at: int, i: Decoded, on: np.ndarray) -> None:
+        seen, size = self.of.seen[at], width(i.row.opcode)
+        seen.unknown.update(self.unsure.values())
+        seen.requests += 1
+        seen.active += 1
+        seen.usual += not (self.of.exploring or self.aside)
+        places = [place for part in i.operands for place in _PLACES.findall(part)]
+        if len(places) < 1 + (i.base == "LDGSTS"):
+            seen.unknown[i.row.sass] += 1
+            return
+        if i.base == "LDGSTS":
+            copied = on
+            if CONDITION.match(i.operands[-1]):
+                held, certain, why = self._taken(self.condition(i.operands[-1]))
+                copied = on & held if certain else on
+                seen.unknown.update([why] * bool(why))
+            address = self._address(places[1], wide=True)
+            if (lanes := self._followed_lanes(seen, address, copied, shared=False)) is not None:
+                seen.sectors += sectors_of(lanes[copied], size)
+                seen.least_sectors += -(-int(copied.sum()) * size // SECTOR)
+            to = self._followed_lanes(seen, self._address(places[0], wide=False), on, shared=True)
+            if to is not None:
+                passes = _copied(to, address, copied, size, "BYPASS" in i.mods)
+                seen.wavefronts += passes or wavefronts_of(to[on], size, np.nonzero(on)[0])
+                seen.least_wavefronts += size // WORD
+            return
+        shared = i.base in _SHARED
+        address = self._address(places[0], wide=not shared)
+        lanes = self._followed_lanes(seen, address, on, shared=shared)
+        if lanes is not None and i.base in ("LDSM", "STSM"):
+            # each matrix is eight rows of 16 bytes
+            for row in lanes[: 8 * size // WORD].reshape(-1, 8):
+                seen.wavefronts += _deepest(
+                    np.concatenate([row // WORD + word for word in range(4)])
+                )
+                seen.least_wavefronts += 1
+        elif lanes is not None and shared:
+            # a compare-and-swap is a load and a store
+            times = 1 + ("CAST" in i.mods)
+            seen.wavefronts += times * wavefronts_of(lanes[on], size, np.nonzero(on)[0])
+            seen.least_wavefronts += times * max(1, size // WORD)
+        elif lanes is not None:
+            seen.sectors += sectors_of(lanes[on], size)
+            seen.least_sectors += -(-int(on.sum()) * size // SECTOR)
+        loads = i.base not in ATOMICS and i.base != "LDSM" and address.uniform and followed(address)
+        where = None if on.all() else on
+        for name in i.to:
+            why = f"{name} ({i.row.opcode})"
+            same = Lanes(self.data, int(Known.LOADED), why)
+            self.put(name, same if loads and name[0] == "R" else unknown(why), where)
+
+    def _followed_lanes(
+        self, seen: _Tally, address: Lanes, on: np.ndarray, *, shared: bool
+    ) -> np.ndarray | None:
+        """The address of each lane; None, with the reason noted, where lanes are not known."""
+        known = int(np.max(np.broadcast_to(address.known, LANES), initial=0, where=on))
+        lanes = np.broadcast_to(np.asarray(address.v, dtype=np.int64), (LANES,))
+        taking = lanes[on]
+        if known == Known.NOTHING or not len(taking):
+            seen.unknown.update([address.why] * bool(len(taking)))
+            return None
+        self.of.depends |= known >= Known.LOADED
+        if known == Known.STRIDE and not shared and len(taking) > 1:
+            steps = np.abs(np.diff(taking)) // self.sample
+            if (steps == 1).mean() >= 0.5:
+                # bytes from one lane to the next, which may be as few as an element has
+                seen.unknown[address.why] += 1
+                return None
+        if len(taking) > sum(lane >= 0 for lane in seen.lanes):
+            seen.lanes = tuple(np.where(on, lanes - taking.min(), -1).tolist())
+        return lanes
+
+
+#: Addresses among operands, of which some disassemblers write two without a comma between them.
+_PLACES: Final = re.compile(r"(?<!desc)\[[^\[\]]*\]")
+#: What accesses shared memory alone.
+_SHARED: Final = (SHARED_LOADS | SHARED_STORES | {"ATOMS", "REDS"}) - {"LDGSTS"}
+#: For `unsure`: to the end.
+_END: Final = "end"
+_CONTROL: Final = frozenset(
+    {"BRA", "JMP", "EXIT", "KILL", "RET", "CALL", "BSSY", "BSYNC", "BREAK", "BRX", "JMX"}
+)
