@@ -72,7 +72,7 @@ def test_the_table_tells_what_came_of_each(data: Path) -> None:
     lines = switch_tables.table().splitlines()
     assert "2.60×" in lines[2]
     assert "changes nothing" in lines[3]
-    assert "1 program on an H100, 2 switches. 1 made" in switch_tables.sentence()
+    assert "1 program on an H100, 2 settings. 1 made" in switch_tables.sentence()
 
 
 def test_generated_parts_are_replaced() -> None:

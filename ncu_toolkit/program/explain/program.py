@@ -207,8 +207,9 @@ def title_of(found: ProgramDiagnosis, finding: StepFinding) -> str:
 
 def _shapes(found: ProgramDiagnosis, finding: StepFinding) -> list[int]:
     """The finding's kernels by their places in `Trace.shapes`, those launched most first."""
-    ops = (found.step.ops[at] for at in finding.ops)
-    return [at for at, _ in Counter(op.shape for op in ops if op.kind == "kernel").most_common()]
+    ops = found.step.ops  # a copy
+    ours = (ops[at] for at in finding.ops)
+    return [at for at, _ in Counter(op.shape for op in ours if op.kind == "kernel").most_common()]
 
 
 def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:

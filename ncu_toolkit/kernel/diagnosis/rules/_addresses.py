@@ -1,23 +1,17 @@
 """What addresses show of a kernel's accesses, for the rules: how far apart lanes are, what is beyond the
 need of their bytes, and a layout of shared memory without conflicts."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ncu_toolkit.base.core.units import count, counted
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
-from ncu_toolkit.kernel.sass.addresses import (
-    BANKS,
-    LONGEST,
-    SAMPLES,
-    Access,
-    accesses,
-    wavefronts_of,
-)
-from ncu_toolkit.kernel.sass.lanes import WORD
 from ncu_toolkit.kernel.sass.opcodes import SassInstruction
+
+if TYPE_CHECKING:  # both need NumPy, which the Python inside ncu has not
+    from ncu_toolkit.kernel.sass.addresses import Access
 
 #: Blocks that are assumed where none is given: of code that asks for threadIdx.y, and of other code.
 _BLOCKS: Final = ((32, 8, 1), (256, 1, 1))
@@ -34,6 +28,8 @@ class Wasteful(NamedTuple):
 
 def in_code(facts: KernelFacts) -> Mapping[int, Access]:
     """What the code's accesses are, by index; nothing of code that is too long to run."""
+    from ncu_toolkit.kernel.sass.addresses import LONGEST, accesses
+
     function = facts.function
     if len(function.lines) > LONGEST:
         return {}
@@ -65,6 +61,8 @@ def wasteful(facts: KernelFacts, *, shared: bool, tolerated: float) -> Wasteful 
 
 def apart(access: Access) -> str:
     """How far lanes are apart, in words; "" where they follow no simple pattern."""
+    import numpy as np
+
     lanes = np.array([lane for lane in access.lanes if lane >= 0])
     steps = np.diff(lanes)
     if not len(steps):
@@ -80,6 +78,8 @@ def apart(access: Access) -> str:
 
 def _distance(step: int) -> str:
     """A distance in bytes, except of one that holds the sample of a parameter."""
+    from ncu_toolkit.kernel.sass.addresses import SAMPLES
+
     return "a parameter's multiple" if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
 
 
@@ -91,6 +91,11 @@ def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: A
         found: all accesses of the kernel by index.
         sizes: bytes a lane by index.
     """
+    import numpy as np
+
+    from ncu_toolkit.kernel.sass.addresses import BANKS, wavefronts_of
+    from ncu_toolkit.kernel.sass.lanes import WORD
+
     tile = {i: access for i, access in found.items() if access.wavefronts}
     lanes = np.array([lane for lane in conflicting.lanes if lane >= 0])
     steps = np.unique(np.diff(lanes))

@@ -30,7 +30,9 @@ CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profi
 Memory" table (wavefronts and their ideal).
 """
 
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis import figures
@@ -52,8 +54,10 @@ from ncu_toolkit.kernel.diagnosis.rules._launch import (
 )
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.kernel.sass import attribution
-from ncu_toolkit.kernel.sass.addresses import Access
 from ncu_toolkit.kernel.sass.opcodes import kind
+
+if TYPE_CHECKING:
+    from ncu_toolkit.kernel.sass.addresses import Access
 
 TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
