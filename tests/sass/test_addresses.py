@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from benchmarks.addresses import compare
 from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.kernel.sass.addresses import (
     Access,
     accesses,
-    accesses_of,
     sectors_of,
     wavefronts_of,
 )
 from ncu_toolkit.kernel.sass.branches import targets_of
-from ncu_toolkit.kernel.sass.lanes import FOLLOWED
 from ncu_toolkit.kernel.sass.opcodes import CodeRow
 from tests.recorded import run_of
 
@@ -113,19 +113,8 @@ def test_lanes_of_a_reduction_drop_out() -> None:
 )
 def test_recorded_counters_agree(ladder: str) -> None:
     """benchmarks/addresses.py has the table of all recordings."""
-    counted = judged = equal = 0
-    for profile in run_of(store.recordings_root() / ladder).profiles:
-        found = accesses_of(profile)
-        for row in profile.instructions:
-            sectors = row.counters.get("l2_sectors", 0.0)
-            passes = row.counters.get("shared_wavefronts", 0.0)
-            if row.base not in FOLLOWED or not row.executed or not (sectors or passes):
-                continue
-            counted += 1
-            access = found.get(row.index)
-            if access is not None and not access.stopped:
-                judged += 1
-                predicted = access.active * ((access.sectors or 0) + (access.wavefronts or 0))
-                equal += predicted == pytest.approx((sectors + passes) / row.executed, rel=0.02)
+    profiles = run_of(store.recordings_root() / ladder).profiles
+    found = Counter(column for each in profiles for _, column in compare(each, Counter()))
+    counted, judged, equal = (found[column] for column in ("instructions", "judged", "equal"))
     assert judged >= 0.8 * counted
     assert equal >= 0.95 * judged
