@@ -98,9 +98,8 @@ class StepChange:
     def doubtful(self) -> bool:
         """Whether the two steps may be of different loops of the program."""
         steps = self.old.step, self.new.step
-        counts, sizes = (
-            [len(x) for x in of] for of in ((s.windows for s in steps), (s.ops for s in steps))
-        )
+        counts = [len(step.windows) for step in steps]
+        sizes = [len(step.ops) for step in steps]
         repeats = all(step.how == "repeats" for step in steps) and self.scales == (1.0, 1.0)
         other = max(counts) >= _OTHER_LOOP * min(counts)
         return repeats and other and min(sizes) < _ALL * max(sizes)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.program.model import ProgramDiagnosis, Step, StepFinding
+from ncu_toolkit.program.model import ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.rules._words import ADVICE
 from ncu_toolkit.program.traces.classes import exchange_kind, kernel_class
 from ncu_toolkit.program.traces.ranks import WORTH, Job, RankRow
@@ -178,13 +178,19 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
 
 def _unused(step: Step) -> bool:
     """Whether an all-reduce of whole numbers stands in the step beside others."""
-    shapes = step.trace.shapes
-    names = [shapes[op.shape].kernel for op in step.ops if op.kind == "kernel"]
-    reduces = [
-        name for name in names if exchange_kind(name) == "all-reduce" and "nccl" in name.lower()
-    ]
-    whole = sum(bool(_WHOLE_NUMBERS.search(name)) for name in reduces)
-    return 0 < whole < len(reduces)
+    shapes, reduces = step.trace.shapes, _all_reduces(step.trace)
+    names = [shapes[op.shape].kernel for op in step.ops if op.kind == "kernel" and op.shape in reduces]  # fmt: skip
+    names = [name for name in names if "nccl" in name.lower()]
+    whole = sum(bool(_WHOLE_NUMBERS.search(name)) for name in names)
+    return 0 < whole < len(names)
+
+
+def _all_reduces(trace: Trace) -> set[int]:
+    """All-reduces by their places in `Trace.shapes`."""
+    return {
+        i for i, shape in enumerate(trace.shapes)
+        if kernel_class(shape).id == "collective" and exchange_kind(shape.kernel) == "all-reduce"
+    }  # fmt: skip
 
 
 def _reads_map(usual: ProgramDiagnosis) -> StepFinding | None:
@@ -192,10 +198,8 @@ def _reads_map(usual: ProgramDiagnosis) -> StepFinding | None:
     host: DDP's hooks run in autograd's thread, and a program reads its loss in another."""
     trace = usual.step.trace
     calls = [(op, trace.calls[op.call]) for op in usual.step.ops if op.call >= 0]
-    starts = {
-        call.thread for op, call in calls
-        if op.kind == "kernel" and exchange_kind(trace.shapes[op.shape].kernel) == "all-reduce"
-    }  # fmt: skip
+    reduces = _all_reduces(trace)
+    starts = {call.thread for op, call in calls if op.kind == "kernel" and op.shape in reduces}
     if not any(op.path == "DtoH" and call.thread in starts for op, call in calls):
         return None
     return next((each for each in usual.costly if each.rule == "host-sync"), None)
@@ -206,10 +210,7 @@ def _passes(step: Step) -> int:
     those of gradients that accumulate and are exchanged each time; 1 where there is one. Of one pass,
     much work is done once, such as that of a head and a loss; of several, each kernel runs in each."""
     classes = [kernel_class(shape).id for shape in step.trace.shapes]
-    exchanged = {
-        i for i, shape in enumerate(step.trace.shapes)
-        if classes[i] == "collective" and exchange_kind(shape.kernel) == "all-reduce"
-    }  # fmt: skip
+    exchanged = _all_reduces(step.trace)
     kernels = [op.shape for op in step.ops if op.kind == "kernel"]
     if "optimizer" not in classes or not exchanged:
         return 1  # layers of inference that are split over ranks are alike too
