@@ -405,3 +405,25 @@ def test_traces_of_others(name: str, rule: str, says: str) -> None:
     first = diagnosed(read_trace(SHARED / name)).findings[0]
     assert first.rule == rule
     assert says in first.summary
+
+
+PAIRS = Path(__file__).resolve().parents[2] / "benchmarks" / "programs" / "recordings"
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "says"),
+    [
+        # 48 launches without a product for each of 72 recordings of a heart
+        ("torch_beat_features", "small-ops-loop", "72 passes of the same 48 launches"),
+        # LAMB: 19 launches for each of 340 parameters
+        ("torch_lamb_speech", "optimizer-launches", "pass over one tensor after another"),
+        # every pass decides by boolean masks what the next computes
+        ("torch_streamlines", "host-sync", "waits for the GPU"),
+        # the long pieces of idle time are JAX's own tracing
+        ("jax_hierarchical_hmc", "launch-bound", "94 % of the step"),
+    ],
+)
+def test_loops_of_real_programs(name: str, rule: str, says: str) -> None:
+    first = diagnosed(read_trace(PAIRS / f"{name}.before.ncu-trace")).findings[0]
+    assert first.rule == rule
+    assert says in first.summary

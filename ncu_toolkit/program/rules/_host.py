@@ -105,6 +105,13 @@ class HostTime:
         return f"{name} {units.percent(self.us / whole_us, 2)}{mostly}"
 
 
+ALONE: Final = Threshold(
+    0.8, "a module of a whole step has several kernels of each kind, with numbers"
+)
+_OF_XLA: Final = re.compile(r"fusion|^wrapped_")
+_OF_JAX: Final = re.compile(r"(?:^|[/\\])jax[/\\]")
+
+
 def launched_late(s: StepFacts, most: Threshold) -> list[int]:
     """Gaps shorter than `most` (OTHER_WORK) that end with a launch which came late."""
     late = sorted({*s.idle("host late"), *waits(s, "launch")})
@@ -207,6 +214,23 @@ def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
         for stack, us in own.items():
             found[stack] += us
     return found
+
+
+def eager(s: StepFacts) -> bool:
+    """Whether JAX runs operator by operator. XLA numbers the kernels of a module that are of one kind
+    (`loop_add_fusion_3`); an operator alone is a module with one kernel, which has no number."""
+    names = [launch.function for launch in s.launches if launch]
+    alone = sum(_OF_XLA.search(name) is not None and not name[-1].isdigit() for name in names)
+    return s.framework == "xla" and alone >= ALONE.value * len(names)
+
+
+def dispatching(s: StepFacts) -> list[Away]:
+    """Long pieces of idle time in which JAX itself traces and dispatches operators, outside of
+    jax.jit, by most of the stacks seen then. None where the program's own code runs."""
+    late = [each for each in away(s) if not staged(s, each)] if eager(s) else []
+    ran = functions_of(s, stacks_during(s, late))
+    of_jax = sum(each.us for each in ran if _OF_JAX.search(each.frame.file))
+    return late if of_jax > MOST.value * sum(each.us for each in late) else []
 
 
 def functions_of(s: StepFacts, stacks: Mapping[int, float]) -> list[HostTime]:

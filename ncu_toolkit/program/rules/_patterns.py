@@ -52,8 +52,14 @@ ITEMS: Final = Threshold(
 MORE: Final = Threshold(
     96.0, "passes of the same sizes: no network has as many layers that are alike"
 )
+UNLAYERED: Final = Threshold(
+    32.0, "the same without products of matrices, which layers have, or kernels not known"
+)
 ALIKE: Final = Threshold(
     32.0, "launches of such a pass: an item's few operations; a simulated environment has more"
+)
+READS: Final = Threshold(
+    4.0, "waits for each pass: one that decides by what it reads; an item's result is read once"
 )
 #: Sizes that items, or parameters, have at least.
 _SIZES: Final = 3
@@ -76,8 +82,8 @@ _ARITHMETIC: Final = (
     "rsqrt",
     "pow",
 )
-#: Launches for a parameter, of an update that is not Adam's.
-_UPDATE: Final = 16
+#: Launches for a parameter, of an update that is not Adam's: LAMB has 19.
+_UPDATE: Final = 24
 CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
 _TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
@@ -383,8 +389,8 @@ def sizes(s: StepFacts, run: tuple[int, ...], period: int) -> int:
 
 def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
     """Whether passes of `period` launches are those of items: short, and of other sizes each time, or
-    so many that they are no layers. Launches of one item have sizes in common. Passes of one size
-    that read back are those of a solver, which decides by what it reads."""
+    so many that they are no layers. Launches of one item have sizes in common. Passes that read back,
+    of one size, or READS times each, decide by what they read, and do not fit into one call."""
     if s.us(run) > BRIEF.value * len(run):
         return False
     blocks = [getattr(s.launches[at], "blocks", None) for at in run]
@@ -392,12 +398,18 @@ def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
     common = sum(len({*each}) < period for each in passes)
     if period > 1 and common < len(passes) / 2:
         return False
-    if sizes(s, run, period) >= _SIZES:
-        return True
     start, end = s.ops[run[0]].start, s.ops[run[-1]].end
     reads = sum(start <= call.start < end for call in waiting(s))
-    many = len(passes) >= MORE.value and period <= ALIKE.value
-    return many and bool(s.framework) and reads < len(passes) / 2
+    if sizes(s, run, period) >= _SIZES:
+        return reads < READS.value * len(passes)
+    layers = any(s.classes[at] in ("product", "fused", "other") for at in run[:period])
+    many = len(passes) >= (MORE.value if layers else UNLAYERED.value)
+    return (
+        many
+        and (period <= ALIKE.value or not layers)
+        and bool(s.framework)
+        and reads < len(passes) / 2
+    )
 
 
 def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:

@@ -46,6 +46,7 @@ from ncu_toolkit.program.rules._host import (
     Ranges,
     away,
     copied,
+    dispatching,
     functions_of,
     listed,
     range_of,
@@ -89,7 +90,8 @@ _OTHER: Final = (
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show what the host did.", *missing)
-    late = [each for each in away(s) if not staged(s, each)]
+    of_jax = dispatching(s)
+    late = [each for each in away(s) if not staged(s, each) and each not in of_jax]
     loads = _loads(s)
     s.useless.update(("loader-workers",) if loads else ("loader-workers", "batch-size"))
     ranges = ranges_during(s, late)

@@ -26,7 +26,6 @@ NVIDIA developer blog "Getting Started with CUDA Graphs": 2.2 microseconds of a 
 without graphs; PyTorch documentation, "CUDA Graphs".
 """
 
-import re
 from typing import Final
 
 import msgspec
@@ -36,7 +35,7 @@ from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.program.rules._host import OTHER_WORK, launched_late
+from ncu_toolkit.program.rules._host import OTHER_WORK, dispatching, eager, launched_late
 from ncu_toolkit.program.traces.replay import RECORDED
 
 TITLE: Final = "Launch-bound (the GPU waits for kernel launches)"
@@ -46,10 +45,6 @@ MANY: Final = Threshold(
 WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
-ALONE: Final = Threshold(
-    0.8, "a module of a whole step has several kernels of each kind, with numbers"
-)
-_OF_XLA: Final = re.compile(r"fusion|^wrapped_")
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
 _LARGER: Final = (
     "Or give each launch more work: a larger batch, or all items of a loop in one call."
@@ -77,6 +72,8 @@ def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host launched.", *missing)
     late = launched_late(s, OTHER_WORK)
+    of_jax = {at for each in dispatching(s) for at in each.gaps}
+    late = sorted({*late, *of_jax})
     us = s.idle_us(late)
     evidence = (
         s.part("idle_late", "Idle, launched late", us,
@@ -94,18 +91,10 @@ def find(s: StepFacts) -> StepOutcome:
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
         "high" if s.worth(us - len(late) * RECORDED[0] / 1e3, WAITING) else "low",
-        Edit(graphed=frozenset(range(len(s.ops)))),
+        Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(sorted(of_jax))),
         gaps=late,
         evidence=evidence,
         arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}.",
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
     )
-    return msgspec.structs.replace(finding, title=_EAGER) if _eager(s) else finding
-
-
-def _eager(s: StepFacts) -> bool:
-    """Whether JAX runs operator by operator. XLA numbers the kernels of a module that are of one kind
-    (`loop_add_fusion_3`); an operator alone is a module with one kernel, which has no number."""
-    names = [launch.function for launch in s.launches if launch]
-    alone = sum(_OF_XLA.search(name) is not None and not name[-1].isdigit() for name in names)
-    return s.framework == "xla" and alone >= ALONE.value * len(names)
+    return msgspec.structs.replace(finding, title=_EAGER) if eager(s) else finding

@@ -82,7 +82,7 @@ _CLASSES: Final[Mapping[str, str]] = {
     "fill": r"(?<![a-z])((memset|arange|iota)(?![a-z])|(fill|zero)(?!_?[a-z]))|fillfunctor|(fill|zero)_(kernel|buffer|grad)|set_zero",
     "reduction": r"reduc|(?<![a-z])(cupy_)?(sum|mean|amax|amin|argmax|argmin|prod)(_kernel)?(?![a-z])|dot_kernel|nrm2|rowreduction",
     "elementwise": r"element_?wise|pointwise|scalepackedtensor|activation|act_and_mul|silu|gelu|relu|sigmoid|tanh|rotary|rope|^cupy_\w+__"
-                   r"|(?<![a-z])(add|mul|axpy|saxpy|scale|vector_?add|vec_?add|exp|sqrt|clamp)(_kernel)?(?![a-z])|rnncell|gpu_kernel",
+                   r"|(?<![a-z])(add|mul|axpy|saxpy|scale|vector_?add|vec_?add|exp|sqrt|clamp)(_kernel)?(?![a-z])|rnncell|gpu_kernel|_vectorized\d_kernel$",
 }  # fmt: skip
 #: Kernels that TorchInductor or XLA made of several operations, if no template of theirs.
 _FUSED: Final = re.compile(

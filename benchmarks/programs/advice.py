@@ -1,0 +1,396 @@
+"""Does the answer make programs faster? Programs before their fix are changed by coding agents, under
+three conditions, and all versions run on one GPU in turns.
+
+    python -m benchmarks.programs.advice prepare WORK    tasks for agents: sources and evidence, in batches
+    python -m benchmarks.programs.advice collect WORK    their versions into benchmarks/programs/advised
+    python -m benchmarks.programs.advice run OUT         needs a GPU: every version in turns
+    python -m benchmarks.programs.advice score OUT       no GPU: what each condition gained
+
+Conditions: `source` (the program alone), `statistics` (and the tables of `nsys stats`, computed here from
+the recording that the answer is from), `answer` (and what `ncu-toolkit analyze` prints of that recording
+and its report), `wrong` (the answer with another program's first cause in place of its own).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.programs.score import read_labels
+
+HERE: Final = Path(__file__).resolve().parent
+PAIRS, RECORDINGS, ADVISED = HERE / "pairs", HERE / "recordings", HERE / "advised"
+CONDITIONS: Final = ("source", "statistics", "answer", "wrong")
+VARIANTS: Final = ("before", *CONDITIONS, "after")
+#: A version is faster from here on: two runs of one program differ by less.
+FASTER: Final = 1.05
+#: Programs, those of the control with another program's cause, and programs in one agent's batch.
+PROGRAMS, CONTROL, BATCH = 42, 10, 4
+#: Programs whose fix gains less, or that run longer, are left out: seconds of a GPU.
+LEAST_GAIN, LONGEST = 1.1, 9.9
+TASK: Final = """# Task
+
+In this folder lie {count} programs, each in a folder of its own. Work on one after another, independently.
+Each folder has `before.py` or `before.cu`{evidence}.
+
+Make the program's step faster on one NVIDIA H200 (PyTorch 2.11, CUDA 13.0, CuPy 14.2, JAX, Triton 3.6, Numba).
+Write the changed program as `changed.py` (or `changed.cu`) beside it. Rules:
+
+- It must compute the same results: the final line of JSON (keys program, steps, us, result) stays, with
+  `result` equal within a relative tolerance of {tolerance}. The same number of steps is run and timed, each
+  does the same work on the same data, warm-up steps are kept, and nothing that a step has to compute is moved
+  out of the timed part unless it is the same in each step.
+- No new packages; one file; no command-line options. Existing packages of the program's framework are fine.
+- You have no GPU, and one attempt. Check syntax with `{python} -m py_compile changed.py`; a .cu with
+  `{nvcc} -arch=sm_90 -O3 -std=c++17 -o /tmp/x.out changed.cu`. Run nothing else that is heavy.
+- Spend about five minutes on a program at most. Change what you think limits the step; not everything.
+{how}
+For each program write `note.json` beside it: {{"limits": "what you think limits the step, one sentence",
+"change": "what you changed, one sentence"{keys}}}.
+
+Read nothing outside this folder (no other folder of this machine, no network). When all have `changed.*`
+and `note.json`, answer with one line: "done", and what you could not do.
+"""
+HOW: Final = {
+    "source": ("", "", ""),
+    "statistics": (
+        ", and `statistics.txt`: the tables of `nsys stats` of some of its steps, recorded on an NVIDIA GPU",
+        "- Look at the statistics first.\n",
+        "",
+    ),
+    "answer": (
+        ", and `answer.txt`: what a profiler's analysis says of its step, recorded on an NVIDIA GPU",
+        "- Read the answer first, and follow its advice as it is written where it applies. If an advice cannot\n"
+        "  be followed, say so in the note, and do what you think is best.\n",
+        ', "followed": "yes, partly or no: whether the advice of the FIRST cause was followed", '
+        '"possible": "yes, partly or no: whether it could be followed as written", '
+        '"why": "if not wholly, why, one sentence"',
+    ),
+}  # fmt: skip
+
+
+def chosen() -> list[str]:
+    """Programs by a hash of their names, among those that a fix is known to make faster."""
+    times = json.loads((RECORDINGS / "times.json").read_text(encoding="utf-8"))
+    names = []
+    for path in PAIRS.iterdir():
+        before, after = (times.get(path.name, {}).get(side, {}) for side in ("before", "after"))
+        if not (before.get("us") and after.get("us")):
+            continue
+        gain = statistics.median(before["us"]) / statistics.median(after["us"])
+        recorded = (RECORDINGS / f"{path.name}.before.ncu-trace").is_file()
+        if recorded and gain >= LEAST_GAIN and before["seconds"] <= LONGEST:
+            names.append(path.name)
+    return sorted(names, key=lambda name: sha256(f"advice{name}".encode()).digest())[:PROGRAMS]
+
+
+def source_of(name: str, side: str = "before", home: Path = PAIRS) -> Path:
+    """The file of one side of a program, or of a version of it."""
+    return next((home / name).glob(f"{side}.*[yu]"))
+
+
+def answer(name: str) -> str:
+    """What `analyze` prints of a program's recording, with its report where there is one."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [str(RECORDINGS / f"{name}.before.ncu-trace")]
+        packed = RECORDINGS / f"{name}.before.ncu-rep.xz"
+        if packed.is_file():
+            report = Path(folder) / f"{name}.ncu-rep"
+            report.write_bytes(lzma.decompress(packed.read_bytes()))
+            files.append(str(report))
+        done = subprocess.run(
+            [sys.executable, "-m", "ncu_toolkit", "analyze", *files],
+            capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}, check=False,
+        )  # fmt: skip
+        return done.stdout
+
+
+def table(title: str, unit: str, rows: Mapping[str, Sequence[float]]) -> str:
+    """One table of `nsys stats`: rows by their total."""
+    everything = sum(map(sum, rows.values())) or 1
+    lines = [f" ** {title}:", "",
+             f" {'Time (%)' if unit == 'ns' else 'Share (%)':>9} {f'Total ({unit})':>15} {'Count':>8} {f'Avg ({unit})':>13} {f'Med ({unit})':>13} "
+             f"{f'Min ({unit})':>12} {f'Max ({unit})':>12}  Name"]  # fmt: skip
+    for name, values in sorted(rows.items(), key=lambda row: -sum(row[1])):
+        lines.append(
+            f" {100 * sum(values) / everything:9.1f} {sum(values):15,.0f} {len(values):8,d} "
+            f"{statistics.mean(values):13,.1f} {statistics.median(values):13,.1f} "
+            f"{min(values):12,.0f} {max(values):12,.0f}  {name}"
+        )
+    return "\n".join([*lines, "", ""])
+
+
+def nsys_statistics(name: str) -> str:
+    """The sums of `nsys stats` over a recording: calls, kernels, copies by time and by size."""
+    from ncu_toolkit.program.traces.files import read_trace
+
+    trace = read_trace(RECORDINGS / f"{name}.before.ncu-trace")
+    calls, kernels, copies, sizes = (defaultdict[str, list[float]](list) for _ in range(4))
+    for call in trace.calls:
+        calls[trace.names[call.name]].append(call.end - call.start)
+    for op in trace.ops:
+        if op.kind == "kernel":
+            kernels[trace.shapes[op.shape].kernel].append(op.end - op.start)
+        else:
+            what = "[CUDA memset]" if op.kind == "set" else f"[CUDA memcpy {op.path}]"
+            copies[what].append(op.end - op.start)
+            sizes[what].append((op.size or 0) / 1e6)
+    return (
+        table("CUDA API Summary (cuda_api_sum)", "ns", calls)
+        + table("CUDA GPU Kernel Summary (cuda_gpu_kern_sum)", "ns", kernels)
+        + table("CUDA GPU MemOps Summary (by Time) (cuda_gpu_mem_time_sum)", "ns", copies)
+        + table("CUDA GPU MemOps Summary (by Size) (cuda_gpu_mem_size_sum)", "MB", sizes)
+    )
+
+
+def parts(text: str) -> tuple[str, str, str]:
+    """An answer's heading, its first cause (title, evidence, advice), and what follows. The account of
+    the step, in between, goes with what follows."""
+    heading, _, rest = text.partition("\n\n")
+    claim, _, rest = rest.partition("\n\nwhere the step goes")
+    account, mark, rest = rest.partition("\nwhere   ")
+    ending = re.search(r"\nthen    |\n\n", rest)
+    at = ending.start() if ending else len(rest)
+    return (
+        heading,
+        claim + "\0" + mark + rest[:at],
+        "\n\nwhere the step goes" + account + "\0" + rest[at:],
+    )
+
+
+def swapped(text: str, other: str) -> str:
+    """An answer with the first cause of another in its place, at this program's own lines."""
+    heading, mine, rest = parts(text)
+    _, foreign, _ = parts(other)
+    claim, advice = foreign.split("\0")
+    places = re.findall(r"before\.\w+:\d+", mine.split("\0")[1]) or re.findall(
+        r"before\.\w+:\d+", rest
+    )
+    if places:
+        advice = re.sub(r"before\.\w+:\d+", places[0], advice)
+    account, following = rest.split("\0")
+    following = following[max(following.find("\n\n"), 0) :]  # what comes second would give it away
+    end = following.find("\nStep: ")
+    return f"{heading}\n\n{claim}{account}{advice}\n{following[end:] if end >= 0 else ''}"
+
+
+def prepare(work: Path) -> None:
+    """Write the batches: programs of a batch are drawn anew for each condition."""
+    known = read_labels(HERE)
+    names = chosen()
+    answers = {name: answer(name) for name in names}
+    nvcc = next(Path(sys.prefix).glob("lib/python*/site-packages/nvidia/*/bin/nvcc"), Path("nvcc"))
+    controls = [name for name in names if answers[name].count("\n") > 12][:CONTROL]
+    for condition in CONDITIONS:
+        some = list(controls if condition == "wrong" else names)
+        random.Random(condition).shuffle(some)
+        for number, first in enumerate(range(0, len(some), BATCH)):
+            batch = work / f"{condition}{number:02d}"
+            for name in some[first : first + BATCH]:
+                folder = batch / name
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source_of(name), folder)
+                if condition == "statistics":
+                    (folder / "statistics.txt").write_text(nsys_statistics(name))
+                if condition == "answer":
+                    (folder / "answer.txt").write_text(answers[name])
+                if condition == "wrong":
+                    others = [
+                        other for other in names
+                        if known[other]["cause"] != known[name]["cause"] and other[:3] == name[:3]
+                        and answers[other].split("\n\n")[1][:30] != answers[name].split("\n\n")[1][:30]
+                    ]  # fmt: skip
+                    other = random.Random(name).choice(others)
+                    (folder / "answer.txt").write_text(swapped(answers[name], answers[other]))
+            evidence, how, keys = HOW["answer" if condition == "wrong" else condition]
+            (batch / "TASK.md").write_text(
+                TASK.format(
+                    count=len(some[first : first + BATCH]), evidence=evidence, how=how, keys=keys,
+                    tolerance="; ".join(
+                        f"{name}: {known[name].get('tolerance', 1e-3):g}" for name in some[first : first + BATCH]
+                    ),
+                    python=sys.executable, nvcc=nvcc,
+                )
+            )  # fmt: skip
+
+
+def collect(work: Path) -> None:
+    """Put the versions that agents wrote beside their notes and the answers that they had."""
+    for batch in sorted(path for path in work.iterdir() if path.is_dir()):
+        condition = batch.name.rstrip("0123456789")
+        for folder in sorted(path for path in batch.iterdir() if path.is_dir()):
+            to = ADVISED / folder.name
+            to.mkdir(parents=True, exist_ok=True)
+            notes_at = to / "notes.json"
+            notes = json.loads(notes_at.read_text()) if notes_at.is_file() else {}
+            for changed in folder.glob("changed.*[yu]"):
+                shutil.copy(changed, to / f"{condition}{changed.suffix}")
+                notes[condition] = json.loads((folder / "note.json").read_text(encoding="utf-8"))
+            if condition == "answer":
+                shutil.copy(folder / "answer.txt", to / "answer.txt")
+            notes_at.write_text(
+                json.dumps(notes, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+            )
+
+
+def run_all(out: Path, seconds: float, rounds: int) -> None:
+    """Every version of every program, one after another on one GPU; `rounds` times while `seconds` last.
+    What compiles for long runs once before, several at once: its compiled code is kept for the runs
+    that are timed."""
+    sys.path[:0] = [str(HERE)]
+    import lanes
+    import record
+    import run
+
+    end = time.monotonic() + seconds
+    work = Path(tempfile.mkdtemp(prefix="advice-"))
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
+    plans = {}
+    names = [name for name in chosen() if (ADVISED / name).is_dir()]
+    for name in names:
+        for side in VARIANTS:
+            home = PAIRS / name if side in ("before", "after") else ADVISED / name
+            plan = run.plan_side(home, side, (work / f"{name}.{side}").resolve())
+            if plan is not None:
+                plans[name, side] = plan
+    runs = record.Runs(out, work, plans, end)
+    todo = [key for key, plan in plans.items() if plan["build"]]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        problems = pool.map(lambda key: run.build(plans[key]["build"], plans[key]["folder"]), todo)
+        for (name, side), problem in zip(todo, problems, strict=True):
+            if problem:
+                kept = runs.found.setdefault(name, {}).setdefault(side, {"us": []})
+                kept["code"], kept["error"] = 1, f"build: {problem[-600:]}"
+                del plans[name, side]
+    lane = lanes.lanes()[0]
+    _, environment = runs.on(lane)
+
+    def warm(key: tuple[str, str]) -> None:
+        source = Path(str(plans[key]["command"][-1]))
+        if source.suffix == ".py" and "torch.compile" in source.read_text() and not runs.over(60):
+            words = [sys.executable, str(source)]
+            code, _, _ = record.bounded(words, plans[key]["folder"], 150.0, environment)
+            print(f"{end - time.monotonic():6.0f} s left  {key} compiled, code {code}", flush=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(warm, plans))
+    for turn in range(rounds):
+        groups = [
+            [(name, side, turn) for side in VARIANTS if (name, side) in plans] for name in names
+        ]
+
+        def one(lane: lanes.Lane, task: tuple[str, str, int]) -> None:
+            name, side, turn = task
+            failed = runs.found.get(name, {}).get(side, {}).get("code")
+            if not failed and runs.missing(name, side, False, turn):
+                runs.run(lane, name, side, False)
+
+        record.spread(groups, [lane], 6, one)
+
+
+class Versions:
+    """What one program's versions took: `times` by variant, of those that ran and have its result."""
+
+    def __init__(self, name: str, found: Mapping[str, Any], tolerance: float) -> None:
+        import run
+
+        self.name = name
+        before = found["before"]
+        self.times, self.problems = {}, {}
+        for side, kept in found.items():
+            if kept.get("code") or not kept.get("us"):
+                lines = (kept.get("error") or "did not run").strip().splitlines()
+                self.problems[side] = f"failed: {lines[-1][:110]}"
+            elif kept["steps"] != before["steps"]:
+                self.problems[side] = f"runs {kept['steps']} steps, not {before['steps']}"
+            elif not run.close(before["result"], kept["result"], tolerance):
+                self.problems[side] = "another result"
+            else:
+                self.times[side] = statistics.median(kept["us"])
+        self.has = frozenset(found)
+        self.best = min(self.times.values())
+
+    def speedup(self, side: str) -> float:
+        """How many times as fast; 1 where the version is wrong or slower, as its author goes back then."""
+        return max(self.times["before"] / self.times.get(side, self.times["before"]), 1.0)
+
+    def share(self, side: str) -> float:
+        """The part of the time that can be saved (by the fastest version known) that a version saves."""
+        before = self.times["before"]
+        return (before - before / self.speedup(side)) / (before - self.best)
+
+    def faster(self, side: str) -> bool:
+        """Whether a version is right, and faster by more than runs differ."""
+        return self.speedup(side) >= FASTER
+
+
+def interval(
+    values: Sequence[float], of: Callable[[Sequence[float]], float]
+) -> tuple[float, float]:
+    """95 % interval by drawing the programs anew, 4,000 times."""
+    draw = random.Random(52)
+    found = sorted(of(draw.choices(values, k=len(values))) for _ in range(4000))
+    return found[100], found[3899]
+
+
+def with_interval(
+    values: Sequence[float], of: Callable[[Sequence[float]], float], form: str
+) -> str:
+    low, high = interval(values, of)
+    return f"{of(values):{form}} ({low:{form}} to {high:{form}})"
+
+
+def score(out: Path) -> tuple[list[Versions], dict[str, dict[str, Any]], dict[str, Any]]:
+    """The versions that ran, the agents' notes, and each program's first cause."""
+    known = read_labels(HERE)
+    times = json.loads((out / "times.json").read_text(encoding="utf-8"))
+    found = [
+        Versions(name, sides, known[name].get("tolerance", 1e-3))
+        for name, sides in sorted(times.items())
+        if sides.get("before", {}).get("us")
+    ]
+    notes = {
+        each.name: json.loads((ADVISED / each.name / "notes.json").read_text()) for each in found
+    }
+    return found, notes, {each.name: known[each.name]["cause"] for each in found}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("action", choices=("prepare", "collect", "run", "score"))
+    options.add_argument("folder", type=Path)
+    options.add_argument("--seconds", type=float, default=1e9)
+    options.add_argument("--rounds", type=int, default=3)
+    given = options.parse_args()
+    if given.action == "prepare":
+        prepare(given.folder)
+    elif given.action == "collect":
+        collect(given.folder)
+    elif given.action == "run":
+        sys.path[:0] = [str(HERE)]
+        import lanes
+
+        with lanes.limited(given.seconds - lanes.GRACE):
+            run_all(given.folder, given.seconds, given.rounds)
+
+
+if __name__ == "__main__":
+    main()
