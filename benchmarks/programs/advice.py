@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import math
 import os
 import random
 import re
@@ -25,13 +26,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.programs.run import close
 from benchmarks.programs.score import read_labels
 
 HERE: Final = Path(__file__).resolve().parent
@@ -40,6 +44,17 @@ CONDITIONS: Final = ("source", "statistics", "answer", "wrong")
 VARIANTS: Final = ("before", *CONDITIONS, "after")
 #: A version is faster from here on: two runs of one program differ by less.
 FASTER: Final = 1.05
+#: Part of the gain that is known to be possible, below which advice did not do what it should.
+HALF: Final = 0.5
+PAGE: Final = HERE.parents[1] / "docs" / "advice.md"
+MODULE: Final = HERE.parents[1] / "ncu_toolkit" / "kernel" / "diagnosis" / "achieved.py"
+WORDS: Final = {
+    "source": "the source",
+    "statistics": "source and nsys statistics",
+    "answer": "source and our answer",
+    "wrong": "another program's cause",
+    "after": "the program's own fix",
+}
 #: Programs, those of the control with another program's cause, and programs in one agent's batch.
 PROGRAMS, CONTROL, BATCH = 42, 10, 4
 #: Programs whose fix gains less, or that run longer, are left out: seconds of a GPU.
@@ -105,8 +120,9 @@ def source_of(name: str, side: str = "before", home: Path = PAIRS) -> Path:
     return next((home / name).glob(f"{side}.*[yu]"))
 
 
-def answer(name: str) -> str:
-    """What `analyze` prints of a program's recording, with its report where there is one."""
+def answer(name: str) -> tuple[str, str]:
+    """What `analyze` prints of a program's recording, with its report where there is one; and the rule
+    of its first cause."""
     with tempfile.TemporaryDirectory() as folder:
         files = [str(RECORDINGS / f"{name}.before.ncu-trace")]
         packed = RECORDINGS / f"{name}.before.ncu-rep.xz"
@@ -114,11 +130,13 @@ def answer(name: str) -> str:
             report = Path(folder) / f"{name}.ncu-rep"
             report.write_bytes(lzma.decompress(packed.read_bytes()))
             files.append(str(report))
-        done = subprocess.run(
-            [sys.executable, "-m", "ncu_toolkit", "analyze", *files],
-            capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}, check=False,
-        )  # fmt: skip
-        return done.stdout
+        said = []
+        for form in ("text", "json"):
+            words = [sys.executable, "-m", "ncu_toolkit", "analyze", "--format", form, *files]
+            environment = {**os.environ, "COLUMNS": "100"}
+            said.append(subprocess.check_output(words, text=True, env=environment))
+        findings = json.loads(said[1])["programs"][0]["findings"]
+        return said[0], findings[0]["rule"] if findings else ""
 
 
 def table(title: str, unit: str, rows: Mapping[str, Sequence[float]]) -> str:
@@ -194,7 +212,12 @@ def prepare(work: Path) -> None:
     """Write the batches: programs of a batch are drawn anew for each condition."""
     known = read_labels(HERE)
     names = chosen()
-    answers = {name: answer(name) for name in names}
+    found = {name: answer(name) for name in names}
+    answers = {name: text for name, (text, _) in found.items()}
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "rules.json").write_text(
+        json.dumps({name: rule for name, (_, rule) in found.items()}, indent=1) + "\n"
+    )
     nvcc = next(Path(sys.prefix).glob("lib/python*/site-packages/nvidia/*/bin/nvcc"), Path("nvcc"))
     controls = [name for name in names if answers[name].count("\n") > 12][:CONTROL]
     for condition in CONDITIONS:
@@ -232,6 +255,8 @@ def prepare(work: Path) -> None:
 
 def collect(work: Path) -> None:
     """Put the versions that agents wrote beside their notes and the answers that they had."""
+    ADVISED.mkdir(exist_ok=True)
+    shutil.copy(work / "rules.json", ADVISED)
     for batch in sorted(path for path in work.iterdir() if path.is_dir()):
         condition = batch.name.rstrip("0123456789")
         for folder in sorted(path for path in batch.iterdir() if path.is_dir()):
@@ -242,8 +267,8 @@ def collect(work: Path) -> None:
             for changed in folder.glob("changed.*[yu]"):
                 shutil.copy(changed, to / f"{condition}{changed.suffix}")
                 notes[condition] = json.loads((folder / "note.json").read_text(encoding="utf-8"))
-            if condition == "answer":
-                shutil.copy(folder / "answer.txt", to / "answer.txt")
+            if condition in ("answer", "wrong"):
+                shutil.copy(folder / "answer.txt", to / f"{condition}.txt")
             notes_at.write_text(
                 json.dumps(notes, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
             )
@@ -310,8 +335,6 @@ class Versions:
     """What one program's versions took: `times` by variant, of those that ran and have its result."""
 
     def __init__(self, name: str, found: Mapping[str, Any], tolerance: float) -> None:
-        import run
-
         self.name = name
         before = found["before"]
         self.times, self.problems = {}, {}
@@ -321,7 +344,7 @@ class Versions:
                 self.problems[side] = f"failed: {lines[-1][:110]}"
             elif kept["steps"] != before["steps"]:
                 self.problems[side] = f"runs {kept['steps']} steps, not {before['steps']}"
-            elif not run.close(before["result"], kept["result"], tolerance):
+            elif not close(before["result"], kept["result"], tolerance):
                 self.problems[side] = "another result"
             else:
                 self.times[side] = statistics.median(kept["us"])
@@ -358,19 +381,154 @@ def with_interval(
     return f"{of(values):{form}} ({low:{form}} to {high:{form}})"
 
 
-def score(out: Path) -> tuple[list[Versions], dict[str, dict[str, Any]], dict[str, Any]]:
-    """The versions that ran, the agents' notes, and each program's first cause."""
-    known = read_labels(HERE)
-    times = json.loads((out / "times.json").read_text(encoding="utf-8"))
-    found = [
-        Versions(name, sides, known[name].get("tolerance", 1e-3))
-        for name, sides in sorted(times.items())
-        if sides.get("before", {}).get("us")
+@dataclass(frozen=True)
+class Trial:
+    """One program: its versions, what agents noted, its label's cause, and what explains a failure."""
+
+    versions: Versions
+    notes: Mapping[str, Mapping[str, str]]
+    cause: str
+    rule: str
+    """The first cause that the answer named."""
+
+    @property
+    def followed(self) -> bool:
+        return self.notes["answer"]["followed"].lower().startswith(("yes", "partly"))
+
+
+def read(out: Path) -> list[Trial]:
+    """The programs that ran, from OUT/times.json."""
+    known, found = read_labels(HERE), []
+    rules = json.loads((ADVISED / "rules.json").read_text(encoding="utf-8"))
+    for name, sides in sorted(json.loads((out / "times.json").read_text(encoding="utf-8")).items()):
+        notes = json.loads((ADVISED / name / "notes.json").read_text(encoding="utf-8"))
+        versions = Versions(name, sides, float(known[name].get("tolerance", 1e-3)))
+        found.append(Trial(versions, notes, known[name]["cause"], rules[name]))
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def by_condition(trials: Sequence[Trial], conditions: Iterable[str]) -> Iterator[str]:
+    """A row for each condition: what became of its versions."""
+    yield "| an agent had | programs | right | faster | speedup, geometric mean | gain reached |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for side in conditions:
+        ran = [each.versions for each in trials if side in each.versions.has]
+        if not ran:
+            continue
+        right = sum(side in each.times for each in ran)
+        faster = sum(each.faster(side) for each in ran)
+        mean = with_interval([each.speedup(side) for each in ran], _mean, ".2f")
+        share = with_interval([each.share(side) for each in ran], statistics.fmean, ".0%")
+        yield f"| {WORDS[side]} | {len(ran)} | {right} | {faster} | {mean} | {share} |"
+
+
+def against(trials: Sequence[Trial], side: str, other: str) -> str:
+    """Two conditions on the same programs."""
+    both = [each.versions for each in trials if {side, other} <= each.versions.has]
+    ratios = [each.speedup(side) / each.speedup(other) for each in both]
+    better, worse = (sum(x >= FASTER for x in y) for y in (ratios, [1 / x for x in ratios]))
+    return (
+        f"- With {WORDS[side]} beside {WORDS[other]}: {with_interval(ratios, _mean, '.2f')} times as fast in the "
+        f"mean; faster on {better} programs, slower on {worse}, alike on {len(both) - better - worse}."
+    )
+
+
+def groups_of(trials: Sequence[Trial], key: Callable[[Trial], str], title: str) -> Iterator[str]:
+    """Speedups by a property of the programs."""
+    by: dict[str, list[Trial]] = defaultdict(list)
+    for each in trials:
+        by[key(each)].append(each)
+    sides = ("source", "statistics", "answer", "after")
+    yield f"| {title} | programs | " + " | ".join(WORDS[side] for side in sides) + " |"
+    yield "|---|" + "---:|" * (1 + len(sides))
+    for name, some in sorted(by.items()):
+        means = (_mean([each.versions.speedup(side) for each in some]) for side in sides)
+        yield f"| {name} | {len(some)} | " + " | ".join(f"{x:.2f}" for x in means) + " |"
+
+
+def records(trials: Sequence[Trial]) -> dict[str, tuple[int, int, float]]:
+    """Of each rule whose advice was followed: programs, those made faster, the median speedup."""
+    by: dict[str, list[Versions]] = defaultdict(list)
+    for each in trials:
+        if "answer" in each.versions.has and each.followed:
+            by[each.rule].append(each.versions)
+    return {
+        rule: (len(some), sum(x.faster("answer") for x in some),
+               round(statistics.median(x.speedup("answer") for x in some), 2))
+        for rule, some in sorted(by.items())
+    }  # fmt: skip
+
+
+def page(trials: Sequence[Trial]) -> str:
+    """The generated part of docs/advice.md."""
+    why = tomllib.loads((ADVISED / "explained.toml").read_text(encoding="utf-8"))
+    lines = [*by_condition(trials, (*CONDITIONS[:3], "after")), ""]
+    lines += [against(trials, "answer", other) for other in ("source", "statistics")]
+    controlled = [each for each in trials if "wrong" in each.versions.has]
+    if controlled:
+        lines += ["", f"### The control: another program's cause, {len(controlled)} programs", ""]
+        lines += [*by_condition(controlled, CONDITIONS), ""]
+        lines.append(against(controlled, "answer", "wrong"))
+    lines += ["", "### By cause", "", *groups_of(trials, lambda each: each.cause, "label")]
+    framework = lambda each: each.versions.name.partition("_")[0]  # noqa: E731
+    lines += ["", "### By framework", "", *groups_of(trials, framework, "framework")]
+    lines += ["", "### The rules' record", "",
+              "| first cause of the answer | followed in | faster | median speedup |", "|---|---:|---:|---:|"]  # fmt: skip
+    lines += [
+        f"| {rule} | {n} | {faster} | {median:.2f} |"
+        for rule, (n, faster, median) in records(trials).items()
     ]
-    notes = {
-        each.name: json.loads((ADVISED / each.name / "notes.json").read_text()) for each in found
-    }
-    return found, notes, {each.name: known[each.name]["cause"] for each in found}
+    missed = [
+        each
+        for each in trials
+        if "answer" in each.versions.has and each.versions.share("answer") < HALF
+    ]
+    lines += ["", f"### Where the answer did not bring half of the gain: {len(missed)} of {len(trials)}", "",
+              "| program | first cause | label | followed | speedup | best known | why |", "|---|---|---|---|---:|---:|---|"]  # fmt: skip
+    for each in missed:
+        v = each.versions
+        problem = v.problems.get("answer", "")
+        explained = why.get(v.name, "")
+        lines.append(
+            f"| {v.name} | {each.rule} | {each.cause} | {each.notes['answer']['followed'].split()[0].strip('.,:;')} | {v.speedup('answer'):.2f} "
+            f"| {v.times['before'] / v.best:.2f} | {f'{problem}. ' if problem else ''}{explained} |"
+        )
+    lines += ["", "### All programs", "", "| program | " + " | ".join(WORDS[side] for side in VARIANTS[1:]) + " |",
+              "|---|" + "---:|" * len(VARIANTS[1:])]  # fmt: skip
+    for each in trials:
+        cells = []
+        for side in VARIANTS[1:]:
+            v = each.versions
+            text = (
+                f"{v.times['before'] / v.times[side]:.2f}"
+                if side in v.times
+                else v.problems.get(side, "")[:40]
+            )
+            cells.append(text)
+        lines.append(f"| {each.versions.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write(trials: Sequence[Trial]) -> None:
+    """docs/advice.md, and the records that cards show."""
+    text = PAGE.read_text(encoding="utf-8")
+    start, end = "<!-- figures -->\n", "<!-- end of figures -->"
+    head, _, rest = text.partition(start)
+    PAGE.write_text(f"{head}{start}{page(trials)}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+    rows = "".join(f'    "{rule}": {record},\n' for rule, record in records(trials).items())
+    module = MODULE.read_text(encoding="utf-8")
+    module = re.sub(
+        r"(    # advised\n).*?(    # end of advised\n)",
+        lambda m: m[1] + rows + m[2],
+        module,
+        flags=re.DOTALL,
+    )
+    MODULE.write_text(module, encoding="utf-8")
 
 
 def main() -> None:
@@ -390,6 +548,8 @@ def main() -> None:
 
         with lanes.limited(given.seconds - lanes.GRACE):
             run_all(given.folder, given.seconds, given.rounds)
+    else:
+        write(read(given.folder))
 
 
 if __name__ == "__main__":

@@ -597,18 +597,20 @@ def _kept(path: str, options: Options) -> Path | None:
     that read and judge it. None for whole profiles, which are large, and without a cache."""
     if options.profiles:
         return None
-    package = Path(__file__).parents[2]
     try:
-        made = (
-            ncu_action.made_by(),
-            *sorted(package.rglob("*.py")),
-            *sorted(package.glob("data/*.*")),
-        )
-        what = integrity.digest(Path(path)), integrity.verify(Path(path)), cache.edition(*made)
+        what = integrity.digest(Path(path)), integrity.verify(Path(path)), _judges()
         named = hashlib.sha256(repr((path, options, sys.version, *what)).encode()).hexdigest()
         return cache.cache_folder() / "answers" / named
     except (OSError, ToolkitError):
         return None  # the reader says why
+
+
+@lru_cache(maxsize=1)
+def _judges() -> str:
+    """Which edition of the modules and data reads and judges in this process."""
+    package = Path(__file__).parents[2]
+    made = *package.rglob("*.py"), *package.glob("data/*.*")
+    return cache.edition(ncu_action.made_by(), *sorted(made))
 
 
 def _keep(path: Path, answer: Packed) -> None:

@@ -24,6 +24,7 @@ from ncu_toolkit.base.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.base.document.views import CARDS, TOP, Answer
 from ncu_toolkit.base.model import Diagnosis, Launch, Profile
 from ncu_toolkit.base.model.profile import Advice, shown_step
+from ncu_toolkit.kernel.diagnosis.achieved import record
 from ncu_toolkit.kernel.diagnosis.kernel import CALL, TOOLKIT, authored, line_information, made_by
 from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
@@ -306,7 +307,8 @@ def _card(
     made = {made_by(found.step.trace.shapes[at].kernel) for at in _shapes(found, finding)}
     return Card(
         state="roof" if finding.good else "slow", bottleneck=visible(finding.rule), title=title_of(found, finding),
-        gain=saving(finding, found), confidence=finding.confidence, summary=visible(finding.summary),
+        gain=saving(finding, found), confidence=finding.confidence,
+        summary=visible(" ".join(filter(None, (finding.summary, record(finding.rule))))),
         where=(*where(found, finding, lines), *_hottest(found, finding, known or {})),
         do=() if finding.good and made <= {*CALL} else steps_of(finding),
     )  # fmt: skip
