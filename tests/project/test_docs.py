@@ -156,7 +156,7 @@ def test_what_was_not_measured_is_told_by_name() -> None:
 def test_drawings_are_plain_pictures() -> None:
     """Each is well-formed, belongs to a bottleneck, loads nothing, and can be told from a light
     and a dark page."""
-    paths = sorted((ROOT / "docs" / "bottlenecks" / "pictures").glob("*.toml"))
+    paths = sorted((PACKAGE / "data" / "bottlenecks").glob("*.toml"))
     assert {path.stem for path in paths} <= set(bottleneck_ids())
     assert len(paths) >= 31, "a drawing is gone"
     for path in paths:

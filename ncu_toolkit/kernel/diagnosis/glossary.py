@@ -5,6 +5,7 @@ What a figure is comes from the registry, a bottleneck from its rule, so that ne
 how to read it stands in data/glossary.toml. The report shows the paragraphs where a term appears
 and as a page, docs/glossary.md holds the same."""
 
+import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,8 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.document.tables import Definition, Definitions
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.kernel.diagnosis import figures
@@ -32,6 +35,10 @@ GROUPS: Final[Mapping[str, str]] = {
 }
 
 
+#: Titles that an unknown name is answered with.
+_NEAR: Final = 4
+#: Titles of one word that are terms wherever they stand.
+_SINGLE: Final = frozenset({"Headroom", "Lane", "Occupancy", "Roofline", "SASS", "Sector", "Spill", "Warp", "Wavefront"})  # fmt: skip
 #: Parts of the names of stall reasons and of kinds of instructions that are no words.
 _ABBREVIATION: Final = re.compile(r"\b(?:gmma|imc|lg|mio|tex|fp\d\d)\b")
 
@@ -53,6 +60,72 @@ def definitions() -> Definitions:
     return Definitions({term.key: term for term in _all()}, words()["headings"], GROUPS)
 
 
+def lookup(name: str) -> Definition:
+    """The entry that a name means: an id, a word of a card, or a title as a card shows it. Case,
+    punctuation and a plural's s do not matter; what follows a name is ignored.
+
+    Raises:
+        UsageProblem: no entry has that name; names the nearest.
+    """
+    names, asked = _names(), _words_of(name)
+    roof = re.sub(r"^at the (.+) roof$", r"\1", asked)
+    for form in (asked, asked.removesuffix("s"), f"{asked}s", f"{roof} bandwidth", f"{roof} pipe"):
+        if form in names:
+            return names[form]
+    longer = [known for known in names if " " in known and asked.startswith(f"{known} ")]
+    if longer:
+        return names[max(longer, key=len)]
+    near = difflib.get_close_matches(asked, names, 12, 0.6)
+    titles = list(dict.fromkeys(names[each].title for each in near))[:_NEAR]
+    hint = f"Near it are {', '.join(titles)}" if titles else "`ncu-toolkit explain` lists all names"
+    raise UsageProblem(f"the glossary has no '{visible(name, 80)}'", hint)
+
+
+@lru_cache(maxsize=1)
+def _names() -> Mapping[str, Definition]:
+    """Every entry by its names in plain words; where two share one, a cause is before a unit."""
+    entries = sorted(definitions().terms.values(), key=lambda each: not each.page)
+    found = {_words_of(each.words[0]): each for each in entries if each.page}
+    for each in entries:
+        short = re.split(r": | \(", each.title)[0]
+        for word in (each.title, short, each.key, *each.words):
+            found.setdefault(_words_of(word), each)
+    return found
+
+
+def _words_of(name: str) -> str:
+    return " ".join(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def used_in(term: Definition) -> list[Definition]:
+    """Entries of the terms that an entry uses; of a stall reason or a unit first the bottlenecks that
+    show as it."""
+    known = definitions()
+    text = " ".join((term.text, *(body for _, body in term.page)))
+    names = {word.removeprefix("resource:").replace(" ", "_") for word in term.words}
+    keys = [
+        known.find(name)
+        for name, rule in load_rules().items()
+        if term.group in ("stall", "concept") and names & {*rule.WAITS, *rule.UNITS}
+    ]
+    keys += [known.find(name) for name in _in_text().findall(text)]
+    return [known.terms[key] for key in dict.fromkeys(keys) if key and key != term.key]
+
+
+@lru_cache(maxsize=1)
+def _in_text() -> re.Pattern[str]:
+    """Titles and words that name an entry in a sentence: of one word only those that mean nothing
+    else."""
+    words = {
+        word
+        for term in definitions().terms.values()
+        for word in (term.title, *term.words)
+        if re.fullmatch(r"[A-Za-z0-9/ -]{4,}", word) and (" " in word or word in _SINGLE)
+    }
+    ordered = sorted(map(re.escape, words), key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(ordered)})(?=s?\b)", re.IGNORECASE)
+
+
 def _all() -> Iterator[Definition]:
     own = words()
     readings, meant_by = own["metrics"], own["aliases"]
@@ -60,12 +133,13 @@ def _all() -> Iterator[Definition]:
         yield _entry(
             "concept", name, title, text, source, (f"resource:{name.replace('_', ' ')}", *others)
         )
-    for name in rules():
+    for name, rule in rules().items():
         about = page(name)
         group = "bottleneck" if name in load_rules() else "cause"
         text = f"{about.summary} {' '.join(about.sections['What it is'].split())}"
         yield _entry(
-            group, name, about.title, text, " ".join(about.sections["Source"].split()), (name,),
+            group, name, about.title, text, " ".join(about.sections["Source"].split()),
+            (name, *getattr(rule, "ALSO_CALLED", ())),
             page=tuple(
                 (heading, " ".join(body.split()))
                 for heading, body in about.sections.items()

@@ -51,6 +51,7 @@ ALONE: Final = Threshold(
 )
 _OF_XLA: Final = re.compile(r"fusion|^wrapped_")
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
+ALSO_CALLED: Final = (_EAGER,)
 _LARGER: Final = (
     "Or give each launch more work: a larger batch, or all items of a loop in one call."
 )
