@@ -24,7 +24,6 @@ from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.program.explain import program
 from ncu_toolkit.program.pages.program_view import write_program_page
 
-HELDOUT = recorded.ROOT / "tests" / "heldout" / "three" / "h200.ncu-rep.xz"
 MEASURED = store.longest(entry.PAIRS)
 PARTS = ("Why it costs time", "How to confirm", "What to change", "When the advice is wrong")
 
@@ -91,7 +90,9 @@ def test_without_a_name_all_entries_are_listed(capsys: pytest.CaptureFixture[str
 
 
 def test_every_link_of_a_card_leads_to_its_entry(tmp_path: Path) -> None:
-    found = analyze([HELDOUT], Options(profiles=True))
+    report = tmp_path / "three.ncu-rep"
+    report.write_bytes(recorded.first_launches(3))
+    found = analyze([report], Options(profiles=True))
     shown = answers.of_analysis(found)
     step = small()
     pages = (
