@@ -158,7 +158,7 @@ def documents(runs: list[Run], chosen: Callable[[Path], bool] = lambda _: True) 
             "halves": counted()["halves"]
         },
         DOCS / "try.md": switch_tables.blocks,
-        DOCS / "tutorials" / "slow-kernel.md": lambda: {
+        DOCS / "guide" / "slow-kernel.md": lambda: {
             rung: example_card(runs, rung, "before.ncu-rep.xz") for rung in EXAMPLES
         },
         DOCS / "lab" / "results.md": lambda: {

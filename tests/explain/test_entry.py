@@ -32,13 +32,15 @@ PARTS = ("Why it costs time", "How to confirm", "What to change", "When the advi
 def test_an_entry_of_a_cause_has_all_parts(name: str) -> None:
     term = glossary.lookup(name)
     text = "\n".join(line for line, _ in entry.plain(term, 100, MEASURED))
-    assert text.startswith(term.title) and "\n  Source: " in text
+    assert text.startswith(term.title)
+    assert "\n  Source: " in text
     assert [part for part in PARTS if f"\n{part}\n" not in text] == []
     if name != "unknown":
         _, _, code = text.partition("\nBefore and after\n")
         assert re.search(r"Before:\n\n {4}\S.*\n  After.*:\n\n {4}\S", code, re.DOTALL)
     if "kind" in entry.picture(name):
-        assert "\nSketch\n" in text and entry.picture(name)["before"]["note"] in text
+        assert "\nSketch\n" in text
+        assert entry.picture(name)["before"]["note"] in text
     titles = term.title, *getattr(rules()[name], "ALSO_CALLED", ())
     assert [shown for shown in titles if glossary.lookup(shown) != term] == []
 
@@ -46,7 +48,8 @@ def test_an_entry_of_a_cause_has_all_parts(name: str) -> None:
 def test_stall_reasons_and_units_are_explained_with_the_bottlenecks_that_show_as_them() -> None:
     for reason in registry.STALL_REASONS:
         term = glossary.lookup(reason)
-        assert term.group == "stall" and "Source: " in entry.markdown(term, ({}, ""))
+        assert term.group == "stall"
+        assert "Source: " in entry.markdown(term, ({}, ""))
         assert len(term.text) > len(registry.STALL_REASONS[reason]), "how to read it"
     for unit in time_model.RESOURCES:
         assert glossary.lookup(f"resource:{unit}").text
@@ -75,8 +78,10 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         main(["explain", "bank", "conflits"])
     out, err = capsys.readouterr()
-    assert ended.value.code == EXIT_USAGE and not out
-    assert err.count("\n") == 1 and "Shared-memory bank conflicts" in err
+    assert ended.value.code == EXIT_USAGE
+    assert not out
+    assert err.count("\n") == 1
+    assert "Shared-memory bank conflicts" in err
     with pytest.raises(UsageProblem, match="lists all names"):
         glossary.lookup("qqq")
 
@@ -103,8 +108,12 @@ def test_every_link_of_a_card_leads_to_its_entry(tmp_path: Path) -> None:
     for page in pages:
         text = page.read_text("utf-8")
         opened = re.findall(r'<a class="term[^"]*" href="([^"]*)"', text)
-        assert opened and all(href.startswith("#term-") for href in opened), page.name
-        assert [href for href in set(opened) if f'<dt id="{href[1:]}"' not in text] == [], page.name
+        assert opened, page.name
+        assert [
+            href
+            for href in set(opened)
+            if not href.startswith("#term-") or f'<dt id="{href[1:]}"' not in text
+        ] == [], page.name
     cards: list[Card] = [*shown.cards, *program.program_answer(step).cards]
     for card in cards:
         assert glossary.lookup(card.explained.removeprefix("ncu-toolkit explain ")).page
@@ -132,5 +141,6 @@ def test_a_report_alone_is_analyzed(
             main(words)
         assert ended.value.code == 0
         outputs.append(capsys.readouterr().out)
-    assert outputs[0] == outputs[1] and "\nmore    ncu-toolkit explain " in outputs[0]
+    assert outputs[0] == outputs[1]
+    assert "\nmore    ncu-toolkit explain " in outputs[0]
     assert "ncu-toolkit explain " in outputs[2]
