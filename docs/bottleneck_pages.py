@@ -1,6 +1,6 @@
 """The pages of the bottlenecks and of the causes of a step: a rule's docstring and thresholds
 (ncu_toolkit/kernel/diagnosis), a drawing, and code before and after
-(ncu_toolkit/kernel/explain/entry.py)."""
+(ncu_toolkit/kernel/diagnosis/glossary.py, ncu_toolkit/kernel/explain/entry.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import drawings
 
-from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis import figures, glossary
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules.reference import Page, page, rules
 from ncu_toolkit.kernel.explain import entry
@@ -22,7 +22,7 @@ def documents() -> dict[str, str]:
     """File name below docs/bottlenecks -> text of every page and drawing."""
     found = {"README.md": index()}
     for name in rules():
-        picture = entry.picture(name)
+        picture = glossary.picture(name)
         if "kind" in picture:
             found[f"pictures/{name}.svg"] = drawings.svg(picture)
         found[f"{name}.md"] = markdown(page(name), picture)
@@ -87,6 +87,9 @@ def _names(names: Sequence[str]) -> str:
 def _before_and_after(name: str) -> list[str]:
     """The section of that name; empty where no code shows the bottleneck."""
     lines = []
-    for words, code, language in entry.before_and_after(name, store.longest(entry.PAIRS)):
-        lines += [f"{words}\n", *([f"```{language}\n{code}\n```\n"] if code else [])]
+    for heading, text, language in entry.blocks(glossary.lookup(name), store.longest(entry.PAIRS)):
+        if language not in ("", "text"):
+            lines += [f"{heading}:\n", f"```{language}\n{text}\n```\n"]
+        elif text.startswith("From `kernels/"):
+            lines.append(f"{text}\n")
     return ["## Before and after\n", *lines] if lines else []

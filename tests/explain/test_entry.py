@@ -36,11 +36,10 @@ def test_an_entry_of_a_cause_has_all_parts(name: str) -> None:
     assert "\n  Source: " in text
     assert [part for part in PARTS if f"\n{part}\n" not in text] == []
     if name != "unknown":
-        _, _, code = text.partition("\nBefore and after\n")
-        assert re.search(r"Before:\n\n {4}\S.*\n  After.*:\n\n {4}\S", code, re.DOTALL)
-    if "kind" in entry.picture(name):
+        assert re.search(r"(?s)\nBefore\n {4}\S.*?\n\nAfter[^\n]*\n {4}\S", text)
+    if "kind" in glossary.picture(name):
         assert "\nSketch\n" in text
-        assert entry.picture(name)["before"]["note"] in text
+        assert glossary.picture(name)["before"]["note"] in text
     titles = term.title, *getattr(rules()[name], "ALSO_CALLED", ())
     assert [shown for shown in titles if glossary.lookup(shown) != term] == []
 
@@ -114,6 +113,7 @@ def test_every_link_of_a_card_leads_to_its_entry(tmp_path: Path) -> None:
             for href in set(opened)
             if not href.startswith("#term-") or f'<dt id="{href[1:]}"' not in text
         ] == [], page.name
+    assert "<h3>Before</h3><pre" in text, "the page of a cause holds its code"
     cards: list[Card] = [*shown.cards, *program.program_answer(step).cards]
     for card in cards:
         assert glossary.lookup(card.explained.removeprefix("ncu-toolkit explain ")).page

@@ -8,7 +8,7 @@ and as a page, docs/glossary.md holds the same."""
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
@@ -35,6 +35,9 @@ GROUPS: Final[Mapping[str, str]] = {
 }
 
 
+#: Columns of a bar in a drawing, and what letters of a track are drawn as, in the legend's order.
+_BAR: Final = 30
+_SHADES: Final = "█▒░▚"
 #: Titles that an unknown name is answered with.
 _NEAR: Final = 4
 #: Titles of one word that are terms wherever they stand.
@@ -101,7 +104,7 @@ def used_in(term: Definition) -> list[Definition]:
     """Entries of the terms that an entry uses; of a stall reason or a unit first the bottlenecks that
     show as it."""
     known = definitions()
-    text = " ".join((term.text, *(body for _, body in term.page)))
+    text = " ".join((term.text, *(body for _, body, language in term.page if not language)))
     names = {word.removeprefix("resource:").replace(" ", "_") for word in term.words}
     keys = [
         known.find(name)
@@ -140,11 +143,7 @@ def _all() -> Iterator[Definition]:
         yield _entry(
             group, name, about.title, text, " ".join(about.sections["Source"].split()),
             (name, *getattr(rule, "ALSO_CALLED", ())),
-            page=tuple(
-                (heading, " ".join(body.split()))
-                for heading, body in about.sections.items()
-                if heading not in ("What it is", "Source")
-            ),
+            page=tuple(_page(name, about.sections)),
         )  # fmt: skip
     for reason, meaning in registry.STALL_REASONS.items():
         name, shown = reason.replace("_", " "), figures.reason_name(reason)
@@ -173,6 +172,56 @@ def _all() -> Iterator[Definition]:
         yield _entry("unit", title, title, text, "", (unit,) if unit else ())
 
 
+def picture(name: str) -> Mapping[str, Any]:
+    """What data/bottlenecks declares of a bottleneck: a drawing (docs/drawings.py lists its keys) and,
+    in `before_code` and `after_code` of its table [excerpt], code (in `language`, "cuda" where it is
+    left out). Empty where there is nothing."""
+    path = resources.files("ncu_toolkit").joinpath("data", "bottlenecks", f"{name}.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _page(name: str, sections: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The parts of `Definition.page`."""
+    about = picture(name)
+    excerpt = about.get("excerpt", {})
+    for heading, body in sections.items():
+        if heading not in ("What it is", "Source"):
+            yield heading, " ".join(body.split()), ""
+        if heading == "What to change":
+            if drawing := "\n".join(_drawn(about)):
+                yield "Sketch", drawing, "text"
+            for side in ("before", "after"):
+                if code := excerpt.get(f"{side}_code"):
+                    yield side.title(), code.strip(), excerpt.get("language", "cuda")
+
+
+def _drawn(about: Mapping[str, Any]) -> Iterator[str]:
+    """A drawing as text. Of lanes each cell of memory is a digit: how many lanes touch it; `|` parts
+    sectors or banks. Of a timeline `|` is where the next begins."""
+    for panel in (about[side] for side in ("before", "after") if side in about):
+        yield panel["title"]
+        rows: Sequence[tuple[str, Any]] = panel.get("tracks") or panel.get("bars") or ()
+        wide = max((len(name) for name, _ in rows), default=0)
+        for name, value in rows:
+            if about["kind"] == "bars":
+                yield f"  {name:{wide}}  {'█' * round(value * _BAR):{_BAR}} {value:4.0%}"
+            else:
+                track = re.sub(r"\|.", "|", value).replace(".", " ")
+                shades = {ord(a): b for a, b in zip(about["legend"], _SHADES, strict=False)}
+                yield f"  {name:{wide}}  {track.translate(shades)}".rstrip()
+        if about["kind"] == "lanes":
+            spans = range(panel.get("span", 1))
+            touched = [place + i for place in panel["touches"] for i in spans]
+            cells = [str(touched.count(cell) or ".") for cell in range(panel["cells"])]
+            parts = range(0, len(cells), panel["group"])
+            yield f"  |{'|'.join(''.join(cells[at : at + panel['group']]) for at in parts)}|"
+        yield f"  {panel['note']}"
+    if about.get("kind") == "lanes":
+        yield "A digit is how many of the lanes touch that cell of memory."
+    if legend := about.get("legend"):
+        yield "  ".join(f"{a} {b}" for a, b in zip(_SHADES, legend.values(), strict=False))
+
+
 def _entry(
     group: str,
     name: str,
@@ -181,7 +230,7 @@ def _entry(
     source: str,
     words: tuple[str, ...],
     unit: str = "",
-    page: tuple[tuple[str, str], ...] = (),
+    page: tuple[tuple[str, str, str], ...] = (),
 ) -> Definition:
     return Definition(_key(group, name), group, title, text, source, words, unit, page)
 

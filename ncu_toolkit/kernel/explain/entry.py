@@ -2,20 +2,15 @@
 of its page, with the drawing as text, and code before and after. `explain`, agents and the documents
 show it.
 
-Text comes from kernel/diagnosis/glossary.py. data/bottlenecks/<id>.toml declares the drawing
-(docs/drawings.py lists its keys) and the code. Without it, the code comes from kernels/pathology: the
-rung that `removes` the bottleneck, and the rung that it is compared with. The table [excerpt] gives
-the texts with which the lines shown begin and end, for `before` and `after`; an empty list shows what
-differs in the header alone. Where no pair of kernels shows the bottleneck, `before_code` and
-`after_code` hold the code (in `language`, "cuda" where it is left out), and `after_file` names another
-kernel."""
+Text, drawing and what code data/bottlenecks/<id>.toml declares come from
+kernel/diagnosis/glossary.py. Without such code it is that of kernels/pathology: the rung that
+`removes` the bottleneck, and the rung that it is compared with. The table [excerpt] of the TOML file
+gives the texts with which the lines shown begin and end, for `before` and `after`; an empty list shows
+what differs in the header alone. `after_file` names another kernel."""
 
-import re
 import textwrap
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.document.tables import Definition
@@ -29,40 +24,22 @@ from ncu_toolkit.kernel.ladder.rung import Rung
 Measured = tuple[Mapping[str, Timing], str]
 #: The family whose kernels show a bottleneck each.
 PAIRS: Final = "pathology"
-#: Columns of an id in the list, of a bar in a drawing, and what letters of a track are drawn as, in the legend's order.
+#: Columns of an id in the list.
 _NAME: Final = 27
-_BAR: Final = 30
-_SHADES: Final = "█▒░▚"
-
-
-def picture(name: str) -> Mapping[str, Any]:
-    """The declaration of a bottleneck's drawing and code; empty where there is none."""
-    path = files("ncu_toolkit").joinpath("data", "bottlenecks", f"{name}.toml")
-    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def blocks(term: Definition, measured: Measured) -> Iterator[tuple[str, str, str]]:
-    """The parts of an entry: a heading ("" for none), a text, and the language of its code ("" for
-    prose, "text" for a drawing)."""
+    """The parts of an entry, as `Definition.page` has them; a heading is "" for none."""
     yield "", term.text, ""
-    for heading, text in term.page:
-        yield heading, text, ""
-        if heading == "What to change":
-            yield from _shown(term.words[0], measured)
+    declared = any(language not in ("", "text") for _, _, language in term.page)
+    for heading, text, language in term.page:
+        if heading == "When the advice is wrong" and not declared:
+            yield from of_pair(term.words[0], measured)
+        yield heading, text, language
     if note := glossary.definitions().note(term):
         yield "", note, ""
     if others := ", ".join(each.title for each in glossary.used_in(term)):
         yield "Terms with entries of their own", f"{others}.", ""
-
-
-def _shown(name: str, measured: Measured) -> Iterator[tuple[str, str, str]]:
-    about = picture(name)
-    if drawing := list(_drawn(about)):
-        yield "Sketch", "\n".join(drawing), "text"
-    for at, (words, code, language) in enumerate(before_and_after(name, measured)):
-        yield "" if at else "Before and after", words, ""
-        if code:
-            yield "", code, language
 
 
 def markdown(term: Definition, measured: Measured) -> str:
@@ -97,42 +74,10 @@ def listed(width: int) -> Iterator[tuple[str, bool]]:
             yield from ((f"  {line}".replace("\0", " "), False) for line in lines)
 
 
-def _drawn(about: Mapping[str, Any]) -> Iterator[str]:
-    """A drawing as text. Of lanes each cell of memory is a digit: how many lanes touch it; `|` parts
-    sectors or banks. Of a timeline `|` is where the next begins."""
-    for panel in (about[side] for side in ("before", "after") if side in about):
-        yield panel["title"]
-        rows: Sequence[tuple[str, Any]] = panel.get("tracks") or panel.get("bars") or ()
-        wide = max((len(name) for name, _ in rows), default=0)
-        for name, value in rows:
-            if about["kind"] == "bars":
-                yield f"  {name:{wide}}  {'█' * round(value * _BAR):{_BAR}} {value:4.0%}"
-            else:
-                track = re.sub(r"\|.", "|", value).replace(".", " ")
-                shades = {ord(a): b for a, b in zip(about["legend"], _SHADES, strict=False)}
-                yield f"  {name:{wide}}  {track.translate(shades)}".rstrip()
-        if about["kind"] == "lanes":
-            spans = range(panel.get("span", 1))
-            touched = [place + i for place in panel["touches"] for i in spans]
-            cells = [str(touched.count(cell) or ".") for cell in range(panel["cells"])]
-            parts = range(0, len(cells), panel["group"])
-            yield f"  |{'|'.join(''.join(cells[at : at + panel['group']]) for at in parts)}|"
-        yield f"  {panel['note']}"
-    if about.get("kind") == "lanes":
-        yield "A digit is how many of the lanes touch that cell of memory."
-    if legend := about.get("legend"):
-        yield "  ".join(f"{a} {b}" for a, b in zip(_SHADES, legend.values(), strict=False))
-
-
-def before_and_after(name: str, measured: Measured) -> Iterator[tuple[str, str, str]]:
-    """Words, the code under them and its language, of the kernel before and after; last where they
-    come from, with no code. Empty where no code shows the bottleneck."""
-    excerpt = picture(name).get("excerpt", {})
-    if "before_code" in excerpt:
-        language = excerpt.get("language", "cuda")
-        yield "Before:", excerpt["before_code"].strip(), language
-        yield "After:", excerpt["after_code"].strip(), language
-        return
+def of_pair(name: str, measured: Measured) -> Iterator[tuple[str, str, str]]:
+    """The code of the kernels of PAIRS before and after, as parts of an entry; last where it comes
+    from. None where no pair shows the bottleneck."""
+    excerpt = glossary.picture(name).get("excerpt", {})
     rungs = {rung.name: rung for rung in find_family(PAIRS).rungs}
     after = next((rung for rung in rungs.values() if rung.removes == name), None)
     before = rungs.get(after.compared_with if after else name.replace("-", "_"))
@@ -148,8 +93,8 @@ def before_and_after(name: str, measured: Measured) -> Iterator[tuple[str, str, 
         "\n".join(part for part in (header, _code(rung, excerpt.get(side))) if part)
         for rung, header, side in zip((before, after), ours, ("before", "after"), strict=True)
     )
-    yield "Before:", one, "cuda"
-    yield "After, the same code with:" if same else "After:", other, "cuda"
+    yield "Before", one, "cuda"
+    yield "After, the same code with" if same else "After", other, "cuda"
     source = f"From `kernels/{PAIRS}/{before.path.name}` and `{after.path.name}`."
     timings, device = measured
     first, then = timings.get(before.name), timings.get(after.name)
@@ -159,7 +104,7 @@ def before_and_after(name: str, measured: Measured) -> Iterator[tuple[str, str, 
             f" Measured on one {device}, size {size_of(before, first)}: {units.duration(first.median_us)} before,"
             f" {units.duration(then.median_us)} after, {gain} faster."
         )
-    yield source, "", ""
+    yield "", source, ""
 
 
 def size_of(rung: Rung, timing: Timing) -> str:
