@@ -128,9 +128,9 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if self.get_command(ctx, name) is None and os.path.exists(name):  # a report, or a folder
-            return super().resolve_command(ctx, ["analyze", *args])
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            if os.path.exists(name) or re.search(r"[./]", name):
+                return super().resolve_command(ctx, ["analyze", *args])
             near = difflib.get_close_matches(name, commands(), n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(commands())}"
             raise click.UsageError(f"no command '{name}'; {hint}")

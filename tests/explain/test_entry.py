@@ -142,5 +142,8 @@ def test_a_report_alone_is_analyzed(
         assert ended.value.code == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
+    with pytest.raises(SystemExit):
+        main(["gone.ncu-rep"])
+    assert "no report at 'gone.ncu-rep'" in capsys.readouterr().err
     assert "\nmore    ncu-toolkit explain " in outputs[0]
     assert "ncu-toolkit explain " in outputs[2]
