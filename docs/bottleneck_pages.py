@@ -1,49 +1,31 @@
-"""The pages of the bottlenecks and of the causes of a step: a rule's docstring, of bottlenecks also a
-drawing, and code before and after.
-
-The docstring and the thresholds come from the rule (ncu_toolkit/kernel/diagnosis). The drawing comes
-from docs/bottlenecks/pictures/<id>.toml. The code comes from kernels/pathology: the rung that
-`removes` the bottleneck, and the rung that it is compared with. The table [excerpt] of the TOML
-file gives the texts with which the lines shown begin and end, for `before` and `after`; an empty
-list shows what differs in the header alone. Where no pair of kernels shows the bottleneck,
-`before_code` and `after_code` hold the code, and `after_file` names another kernel."""
+"""The pages of the bottlenecks and of the causes of a step: a rule's docstring and thresholds
+(ncu_toolkit/kernel/diagnosis), a drawing, and code before and after
+(ncu_toolkit/kernel/diagnosis/glossary.py, ncu_toolkit/kernel/explain/entry.py)."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import drawings
 
-from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Timing
-from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis import figures, glossary
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules.reference import Page, page, rules
-from ncu_toolkit.kernel.ladder.catalogue import find_family
-from ncu_toolkit.kernel.ladder.problems import problem_for
-from ncu_toolkit.kernel.ladder.rung import Rung
+from ncu_toolkit.kernel.explain import entry
+from ncu_toolkit.kernel.runs import store
 
-NOTE = "<!-- Written by docs/generate.py (`make docs`) from the rule and from pictures/; do not edit. -->\n"
-PICTURES = Path(__file__).resolve().parent / "bottlenecks" / "pictures"
-#: The family whose kernels show a bottleneck each.
-PAIRS = "pathology"
+NOTE = "<!-- Written by docs/generate.py (`make docs`) from the rule and from ncu_toolkit/data/bottlenecks; do not edit. -->\n"
 
 
-def documents(timings: Mapping[str, Timing], device: str) -> dict[str, str]:
-    """File name below docs/bottlenecks -> text of every page and drawing.
-
-    `timings`: the longest timing of each rung of PAIRS, recorded on `device`."""
-    rungs = {rung.name: rung for rung in find_family(PAIRS).rungs}
+def documents() -> dict[str, str]:
+    """File name below docs/bottlenecks -> text of every page and drawing."""
     found = {"README.md": index()}
     for name in rules():
-        path = PICTURES / f"{name}.toml"
-        picture = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if picture:
+        picture = glossary.picture(name)
+        if "kind" in picture:
             found[f"pictures/{name}.svg"] = drawings.svg(picture)
-        found[f"{name}.md"] = markdown(page(name), picture, rungs, timings, device)
+        found[f"{name}.md"] = markdown(page(name), picture)
     return found
 
 
@@ -68,19 +50,13 @@ def index() -> str:
     return "\n".join([*lines, ""])
 
 
-def markdown(
-    about: Page,
-    picture: Mapping[str, Any],
-    rungs: Mapping[str, Rung],
-    timings: Mapping[str, Timing],
-    device: str,
-) -> str:
+def markdown(about: Page, picture: Mapping[str, Any]) -> str:
     """One page."""
     lines = [f"# {about.title}\n", NOTE, f"{about.summary} Its id is `{about.bottleneck}`.\n"]
-    if picture:
+    if "kind" in picture:
         lines += [f"![{picture['alt']}](pictures/{about.bottleneck}.svg)\n"]
         lines += ["*The drawing is a sketch; its lengths are not measured.*\n"]
-    lines += _before_and_after(about.bottleneck, picture.get("excerpt", {}), rungs, timings, device)
+    lines += _before_and_after(about.bottleneck)
     for heading, body in about.sections.items():
         lines += [f"## {heading}\n", " ".join(body.split()), ""]
     if about.thresholds:
@@ -108,109 +84,12 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(told) or "nothing in particular"
 
 
-def _before_and_after(
-    bottleneck: str,
-    excerpt: Mapping[str, Any],
-    rungs: Mapping[str, Rung],
-    timings: Mapping[str, Timing],
-    device: str,
-) -> list[str]:
+def _before_and_after(name: str) -> list[str]:
     """The section of that name; empty where no code shows the bottleneck."""
-    if "before_code" in excerpt:
-        return _section(*(_block(excerpt[f"{side}_code"].strip()) for side in ("before", "after")))
-    after = next((rung for rung in rungs.values() if rung.removes == bottleneck), None)
-    before = rungs.get(after.compared_with if after else bottleneck.replace("-", "_"))
-    if "after_file" in excerpt:
-        after = rungs[excerpt["after_file"]]
-    if before is None or after is None:
-        return []
-    same = excerpt.get("after") == []
-    ours = _header(before, after, same), _header(after, before, same)
-    if "after_file" in excerpt:
-        ours = "", ""
-    shown = [
-        _block("\n".join(part for part in (header, _code(rung, excerpt.get(side))) if part))
-        for rung, header, side in zip((before, after), ours, ("before", "after"), strict=True)
-    ]
-    told = f"From `kernels/{PAIRS}/{before.path.name}` and `{after.path.name}`."
-    first, then = timings.get(before.name), timings.get(after.name)
-    if first and then and first.size == then.size and "after_file" not in excerpt:
-        gain = units.ratio(first.median_us / then.median_us)
-        told += (
-            f" Measured on one {device}, size {size_of(before, first)}: {units.duration(first.median_us)} before,"
-            f" {units.duration(then.median_us)} after, {gain} faster."
-        )
-    return [*_section(*shown, same), f"{told}\n"]
-
-
-def size_of(rung: Rung, timing: Timing) -> str:
-    """The size of a timing, with what the rung works on where the size does not say it."""
-    problem = problem_for(rung.family)
-    worked_on = problem.worked_on(problem.case(timing.size, None, rung.problem))
-    return f"{timing.size} ({worked_on})" if worked_on else timing.size
-
-
-def _section(before: str, after: str, same: bool = False) -> list[str]:
-    then = "After, the same code with:\n" if same else "After:\n"
-    return ["## Before and after\n", "Before:\n", before, then, after]
-
-
-def _block(code: str) -> str:
-    return f"```cuda\n{code}\n```\n"
-
-
-def _code(rung: Rung, marks: Sequence[str] | None) -> str:
-    """The lines of a kernel's file from the text that begins them to the text that ends them; the
-    whole kernel where `marks` is None, nothing where it is empty.
-
-    Raises:
-        ValueError: a text is not there, or the first is there more than once.
-    """
-    text = rung.path.read_text(encoding="utf-8")
-    text = text.partition("+++*/")[2].rpartition("/*+++")[0]
-    if marks is None:
-        return text[text.index('extern "C"') :].strip()
-    if not marks:
-        return ""
-    begin, end = marks
-    if text.count(begin) != 1 or end not in text.partition(begin)[2]:
-        raise ValueError(f"{rung.path.name} has no excerpt from '{begin}' to '{end}'")
-    at = text.index(begin)
-    start = text.rfind("\n", 0, at) + 1
-    stop = text.find("\n", text.index(end, at + len(begin)) + len(end))
-    return _closed(text[start:stop])
-
-
-def _closed(code: str) -> str:
-    """Code without its common indentation (directives have none), its open braces closed."""
-    lines = code.rstrip().splitlines()
-    deep = min(len(line) - len(line.lstrip()) for line in lines if line and line[0] != "#")
-    lines = [line if line.startswith("#") else line[deep:] for line in lines]
-    waiting: list[str] = []
-    for line in lines:
-        for letter in line.partition("//")[0]:
-            if letter == "{":
-                waiting.append(line[: len(line) - len(line.lstrip())])
-            elif letter == "}":
-                waiting.pop()
-    return "\n".join([*lines, *(f"{indent}}}" for indent in reversed(waiting))])
-
-
-def _header(rung: Rung, other: Rung, launch: bool) -> str:
-    """What the header of one kernel sets and the other sets otherwise, as comments; with `launch`
-    also how they are launched."""
-    told = [
-        f"// {name} = {value}"
-        for name, value in rung.parameters.items()
-        if name in other.parameters and other.parameters[name] != value
-    ]
-    if launch and len(rung.launches) == len(other.launches) == 1:
-        ours, theirs = rung.launches[0], other.launches[0]
-        for what, a, b in (
-            ("grid", ours.grid, theirs.grid),
-            ("block", ours.block, theirs.block),
-            ("shared memory in bytes", (ours.shared,), (theirs.shared,)),
-        ):
-            if a != b:
-                told.append(f"// {what}: {' x '.join(each for each in a if each != '1')}")
-    return "\n".join(told)
+    lines = []
+    for heading, text, language in entry.blocks(glossary.lookup(name), store.longest(entry.PAIRS)):
+        if language not in ("", "text"):
+            lines += [f"{heading}:\n", f"```{language}\n{text}\n```\n"]
+        elif text.startswith("From `kernels/"):
+            lines.append(f"{text}\n")
+    return ["## Before and after\n", *lines] if lines else []

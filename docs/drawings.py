@@ -1,6 +1,6 @@
 """Drawings for the pages of the bottlenecks: SVG without scripts, legible on light and dark pages.
 
-A drawing is declared in docs/bottlenecks/pictures/<id>.toml as `kind` and the panels `before` and
+A drawing is declared in ncu_toolkit/data/bottlenecks/<id>.toml as `kind` and the panels `before` and
 `after`:
 
 lanes     which cells of memory the lanes of a warp touch: `cells` (how many are drawn), `group`

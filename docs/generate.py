@@ -54,7 +54,7 @@ from ncu_toolkit.cli import COMMANDS, cli
 from ncu_toolkit.kernel.diagnosis import engine, glossary
 from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
 from ncu_toolkit.kernel.diagnosis.time_model import NOISE
-from ncu_toolkit.kernel.explain import verdict
+from ncu_toolkit.kernel.explain import entry, verdict
 from ncu_toolkit.kernel.ladder.catalogue import find_family, load_families
 from ncu_toolkit.kernel.ladder.problems import problem_for
 from ncu_toolkit.kernel.ladder.rung import Rung
@@ -158,7 +158,7 @@ def documents(runs: list[Run], chosen: Callable[[Path], bool] = lambda _: True) 
             "halves": counted()["halves"]
         },
         DOCS / "try.md": switch_tables.blocks,
-        DOCS / "tutorials" / "slow-kernel.md": lambda: {
+        DOCS / "guide" / "slow-kernel.md": lambda: {
             rung: example_card(runs, rung, "before.ncu-rep.xz") for rung in EXAMPLES
         },
         DOCS / "lab" / "results.md": lambda: {
@@ -193,7 +193,7 @@ def documents(runs: list[Run], chosen: Callable[[Path], bool] = lambda _: True) 
             written[path] = text
     pages = DOCS / "bottlenecks"
     if chosen(pages):
-        written |= {pages / name: text for name, text in bottleneck_documents(runs).items()}
+        written |= {pages / name: text for name, text in bottleneck_pages.documents().items()}
     return written
 
 
@@ -651,7 +651,7 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
         if before and before.size == timing.size
         else ""
     )
-    size = bottleneck_pages.size_of(rung, timing)
+    size = entry.size_of(rung, timing)
     return f"{told} {size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
 
 
@@ -724,19 +724,6 @@ def _cell(text: str) -> str:
 
 def _code(text: str) -> str:
     return f"`{text}`" if text else ""
-
-
-def bottleneck_documents(runs: list[Run]) -> dict[str, str]:
-    """docs/bottlenecks: name below it -> text."""
-    run = _holding(runs, bottleneck_pages.PAIRS)
-    largest: dict[str, Timing] = {}
-    for timing in run.timings:
-        if timing.family == bottleneck_pages.PAIRS and (
-            timing.rung not in largest
-            or timing.compulsory_bytes >= largest[timing.rung].compulsory_bytes
-        ):
-            largest[timing.rung] = timing
-    return bottleneck_pages.documents(largest, run.device.name)
 
 
 def figures_sentence(runs: list[Run]) -> str:

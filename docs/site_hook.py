@@ -42,7 +42,7 @@ These are the pages that `ncu-toolkit report` writes; they open from disk, too.
 
 ![The report's front page](images/report.png)
 
-[How to read a page of the report](reading-a-report.md) explains each part.
+[How to read a page of the report](guide/reading-a-report.md) explains each part.
 """
 
 

@@ -27,23 +27,36 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
     from click.shell_completion import CompletionItem
 
-#: Command -> one-line help; the command itself is `ncu_toolkit.cli.<name>.command`. Guests add theirs.
-COMMANDS: Final = {
-    "analyze": "Diagnose the kernels in Nsight Compute reports.",
-    "profile": "Profile a program, or kernels of a ladder, and write the report.",
-    "try": "Try optimization settings in a program, and measure what each gains.",
-    "compare": "Compare two reports; fail CI on a regression.",
-    "baseline": "Keep reports under a name, to compare later ones with.",
-    "list": "Show the ladders, their rungs and ideas.",
-    "bench": "Verify and time kernels, without profiling them.",
-    "why": "Say why ncu failed, from its log, and what to do.",
-    "doctor": "Check what works on this machine, and how to fix what does not.",
-    "redact": "Copy a report without host names, users, addresses, command lines and paths.",
-    "report": "Write the pages of the shipped recordings and of your own runs.",
-    "build": "Compile kernels and show their registers, spills and shared memory.",
-    "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks.",
-    "completion": "Print a script for completion in bash, zsh or fish.",
+#: Group of `--help` -> command -> one-line help, a verb first. A command is
+#: `ncu_toolkit.cli.<name>.command`. Guests add theirs, each to the group that it names.
+GROUPS: Final = {
+    "Diagnose": {
+        "analyze": "Diagnose the kernels in Nsight Compute reports.",
+        "explain": "Explain a bottleneck, a stall reason, a unit or a figure.",
+        "static": "Analyse compiled code without a GPU: resources, occupancy, hot loops, bottlenecks.",
+    },
+    "Profile": {
+        "profile": "Profile a program, or kernels of a ladder, and write the report.",
+        "try": "Try optimization settings in a program, and measure what each gains.",
+        "why": "Say why ncu failed, from its log, and what to do.",
+    },
+    "Compare and CI": {
+        "compare": "Compare two reports; fail CI on a regression.",
+        "baseline": "Keep reports under a name, to compare later ones with.",
+    },
+    "Ladders": {
+        "list": "Show the ladders, their rungs and ideas.",
+        "build": "Compile kernels and show their registers, spills and shared memory.",
+        "bench": "Verify and time kernels, without profiling them.",
+        "report": "Write the pages of the shipped recordings and of your own runs.",
+    },
+    "Project": {
+        "doctor": "Check what works on this machine, and how to fix what does not.",
+        "redact": "Copy a report without host names, users, addresses, command lines and paths.",
+        "completion": "Print a script for completion in bash, zsh or fish.",
+    },
 }
+COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in group.items()}
 #: Characters of an error that are shown.
 _LONGEST: Final = 8000
 #: Set to see a traceback in place of the one-line error.
@@ -61,7 +74,7 @@ _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 def commands() -> dict[str, str]:
     """Commands and their lines of help, those of guests last."""
-    return {**COMMANDS, **{name: text for name, (_, text) in guests.commands().items()}}
+    return {**COMMANDS, **{name: text for name, (_, text, _) in guests.commands().items()}}
 
 
 class Commands(click.Group):
@@ -86,7 +99,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = f"ncu_toolkit.cli.{cmd_name}"
         if cmd_name not in COMMANDS:
-            place = guests.commands().get(cmd_name, ("", ""))[0]
+            place = guests.commands().get(cmd_name, ("", "", ""))[0]
         if not place:  # one that another package may have added
             return super().get_command(ctx, cmd_name)
         command = importlib.import_module(place).command
@@ -105,14 +118,19 @@ class Commands(click.Group):
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([*commands().items()])
+        further = guests.commands().items()
+        for group, own in GROUPS.items():
+            theirs = [(name, text) for name, (_, text, its) in further if its == group]
+            with formatter.section(group):
+                formatter.write_dl([*own.items(), *theirs])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            if os.path.exists(name) or re.search(r"[./]", name):
+                return super().resolve_command(ctx, ["analyze", *args])
             near = difflib.get_close_matches(name, commands(), n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"commands are {', '.join(commands())}"
             raise click.UsageError(f"no command '{name}'; {hint}")
@@ -145,7 +163,7 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 def cli() -> None:
     """Profile CUDA kernels with Nsight Compute, and explain what limits each of them.
 
-    Start with `ncu-toolkit analyze my.ncu-rep` if you have a report. Without one, profile your
+    Start with `ncu-toolkit my.ncu-rep` if you have a report: `analyze` may be left out. Without one, profile your
     program: `ncu-toolkit profile -- ./app`. With neither a report nor a GPU, run `ncu-toolkit
     report`."""
 

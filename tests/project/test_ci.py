@@ -246,7 +246,7 @@ def test_the_gitlab_job_asks_for_the_package(runner: Runner) -> None:
 
 
 def test_documents_install_from_a_clone() -> None:
-    folders = ("", "tutorials", "lab")
+    folders = ("", "guide", "lab")
     paths = [path for name in folders for path in (ROOT / "docs" / name).glob("*.md")]
     paths = [*paths, ROOT / "README.md", *(ROOT / "ci").iterdir()]
     found = {

@@ -71,34 +71,49 @@ def test_figures_of_the_results_are_the_recordings() -> None:
 
 
 def test_figures_of_the_readme_are_those_of_the_documents() -> None:
-    """Figures in sentences: those of the field benchmark, and of the cost of profiling."""
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = re.search(
-        r"Of (\d+) pairs .*? (\d+) public\), .*? first in (\d+); .*? did in (\d+)\.", readme
-    )
-    later = re.search(r"Of (\d+) later pairs, .*? in (\d+) \(.*?: (\d+)\)", readme)
+    """The table of how often it is right, and the cost of profiling."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lab = {name: (ROOT / "docs" / "lab" / f"{name}.md").read_text("utf-8") for name in LAB}
+    _, _, table = readme.partition("|---|---:|---:|---:|\n")
+    rows = [row.split("|")[2:5] for row in table.partition("\n\n")[0].splitlines()]
+    assert len(rows) == len(RIGHT)
+    for row, (where, after, shown) in zip(rows, RIGHT, strict=True):
+        cases, first, theirs = (cell.split()[0] if cell.strip() else "" for cell in row)
+        _, found, text = lab[where].partition(after)
+        assert found, after
+        for line in shown.format(cases, first, theirs).split("; "):
+            assert line in text, (after, line)
+    unseen = re.findall(r"at 7febfb3, unseen \| H200, ours \| (\d+) of 18", lab["calibration"])
+    assert [cells.strip() for cells in rows[2][:2]] == ["36", str(sum(map(int, unseen)))]
     passes = re.search(r"in (\d+) replay passes .*? `full` set takes (\d+)", readme)
-    assert told
-    assert later
     assert passes
-    _, _, field = (
-        (ROOT / "docs" / "lab" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
-    )
-    count, public, first, theirs = told.groups()
-    assert f"| ncu-toolkit, public | {public} | " in field
-    assert "First {1} of {0} (".format(*later.groups()) in field
-    assert f"Nsight Compute's rules: {later[3]} and " in field
-    assert f"| ncu-toolkit | {count} | {first} (" in field
-    assert f"| Nsight Compute's rules | {count} | {theirs} (" in field
-    results = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
     for name, taken in zip(
         ("ncu-toolkit (`--set ladder`)", "`--set full`"), passes.groups(), strict=True
     ):
-        (line,) = [line for line in results.splitlines() if line.startswith(f"| {name} |")]
+        (line,) = [x for x in lab["results"].splitlines() if x.startswith(f"| {name} |")]
         assert line.split("|")[4].strip() == taken
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorials/slow-kernel.md"])
+LAB = ("calibration", "field", "programs", "results")
+#: For each row of the README's table: the document, the text before its figures there, and what
+#: must stand after that, with cases, first, and the others' first.
+RIGHT = (
+    ("calibration", "## On kernels it had never", "limits, unseen | H200, ours | {1} of {0} |; `--set full` | {2} of {0} |"),
+    ("calibration", "**A second set**", "unseen | H200, ours | {1} of {0} |"),
+    ("calibration", "**A third and a fourth set**", "unseen"),
+    ("field", "## The sealed half", "| ncu-toolkit | {0} | {1} (; | Nsight Compute's rules | {0} | {2} ("),
+    ("field", "### 21 more pairs", "First {1} of {0} (; Nsight Compute's rules: {2} and "),
+    ("field", "### The last 29 pairs", "First {1} of {0}**; Nsight Compute's rules {2}, and "),
+    ("calibration", "generated: readings", "| **sealed** | {0} | {1} ("),
+    ("calibration", "generated: readings", "| sealed: Blackwell | {0} | {1} ("),
+    ("programs", "\n## The sealed half\n", "| ncu-toolkit | {0} | {1} (; | HolisticTraceAnalysis | {0} | {2} ("),
+    ("programs", "\n## The second sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The third sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The fourth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/guide/slow-kernel.md"])
 def test_a_card_names_the_report_of_the_command_above_it(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     asked = re.findall(r"^ncu-toolkit analyze (\S+)", text, flags=re.MULTILINE)
@@ -156,7 +171,8 @@ def test_what_was_not_measured_is_told_by_name() -> None:
 def test_drawings_are_plain_pictures() -> None:
     """Each is well-formed, belongs to a bottleneck, loads nothing, and can be told from a light
     and a dark page."""
-    paths = sorted((ROOT / "docs" / "bottlenecks" / "pictures").glob("*.toml"))
+    files = sorted((PACKAGE / "data" / "bottlenecks").glob("*.toml"))
+    paths = [path for path in files if "\nkind = " in f"\n{path.read_text('utf-8')}"]
     assert {path.stem for path in paths} <= set(bottleneck_ids())
     assert len(paths) >= 31, "a drawing is gone"
     for path in paths:
@@ -213,7 +229,7 @@ def test_every_document_is_in_the_navigation_of_the_site() -> None:
     """Folders of bottlenecks and decisions are listed by docs/site_hook.py."""
     docs = ROOT / "docs"
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    paths = {page for folder in ("", "tutorials", "lab") for page in (docs / folder).glob("*.md")}
+    paths = {page for folder in ("", "guide", "lab") for page in (docs / folder).glob("*.md")}
     paths -= {docs / "README.md"}
     names = sorted(str(path.relative_to(docs)) for path in paths)
     assert [name for name in names if f": {name}\n" not in site] == []

@@ -327,7 +327,7 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         from ncu_toolkit.kernel.diagnosis.engine import diagnose
         assert "fence-waits" in rules.bottleneck_ids()
         assert rules.title("fence-waits") == "Waiting at memory fences"
-        pages = bottleneck_pages.documents({}, "")
+        pages = bottleneck_pages.documents()
         assert "where the number comes from" in pages["fence-waits.md"]
         assert "fence-waits.md" in pages["README.md"]
         found = diagnose(diagnosis_cases.build(diagnosis_cases.read("fence-waits")))

@@ -26,11 +26,13 @@ def known(*names: str) -> tuple[str, ...]:
     return tuple(name for name in names if there(name))
 
 
-def commands() -> dict[str, tuple[str, str]]:
-    """Commands of the guests: where each is, and its line of help, as the `COMMANDS` of their packages say."""
+def commands() -> dict[str, tuple[str, str, str]]:
+    """Commands of the guests: where each is, its line of help, and its group there, as the `COMMANDS`
+    and `GROUP` of their packages say."""
     found = {}
     for each in pkgutil.iter_modules([str(_FOLDER)]):
         package = importlib.import_module(f"ncu_toolkit.guests.{each.name}")
+        group = getattr(package, "GROUP", "Project")
         for name, text in getattr(package, "COMMANDS", {}).items():
-            found[name] = (f"{package.__name__}.command", text)
+            found[name] = (f"{package.__name__}.command", text, group)
     return found

@@ -44,6 +44,8 @@ _NO_FUNCTOR: Final = re.compile(
 )
 #: A cause's confidence in words.
 _CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
+#: What stands for a cause's id where a card names none.
+_NO_CAUSE: Final = ("", "none", "ranks")
 #: Two figures of one quantity that differ by less say the same.
 CLOSE: Final = 0.05
 #: The upper over the lower end of an interval, above which the figure within is no estimate: it may
@@ -222,6 +224,13 @@ class Card:
             ("expect", self.expect), ("also", self.also), ("probe", self.pressure), ("note", self.missing),
         )  # fmt: skip
         return tuple((label, text) for label, text in said if text)
+
+    @property
+    def explained(self) -> str:
+        """The command that explains the verdict; empty where it names no cause."""
+        if self.state in ("incomplete", "together") or self.bottleneck in _NO_CAUSE:
+            return ""
+        return f"ncu-toolkit explain {self.bottleneck}"
 
     @property
     def waiting(self) -> str:

@@ -221,8 +221,9 @@ class Definition:
     words: tuple[str, ...] = ()
     """Other spellings under which reports show it, the title aside."""
     unit: str = ""
-    page: tuple[tuple[str, str], ...] = ()
-    """Further headings with their text: a bottleneck's whole page."""
+    page: tuple[tuple[str, str, str], ...] = ()
+    """Further headings, each with its text and that text's language ("" for prose, "text" for a
+    drawing): a bottleneck's whole page."""
 
 
 @dataclass(frozen=True)

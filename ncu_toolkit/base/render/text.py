@@ -347,6 +347,9 @@ def card_lines(
         yield from _labelled("" if at else "then", line, width)
     for label, said in card.said:
         yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
+    if 0 < len(card.explained) <= width - _LABEL:
+        parts = ("more".ljust(_LABEL), "dim"), (card.explained, "")
+        yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
     if card.next:
         parts = ("next".ljust(_LABEL), "dim"), (card.next, "bold")
         yield Text.assemble(*parts, no_wrap=True, overflow="ignore")

@@ -58,7 +58,9 @@ class KernelDigest(msgspec.Struct, frozen=True, omit_defaults=True):
     launches: Annotated[str, msgspec.Meta(description="launches alike, where several")] = ""
     time: str = ""
     share: Annotated[str, msgspec.Meta(description="of the time of all launches")] = ""
-    cause: Annotated[str, msgspec.Meta(description="id of what limits it: a bottleneck")] = ""
+    cause: Annotated[
+        str, msgspec.Meta(description="id of what limits it; `glossary` explains it")
+    ] = ""
     finding: Annotated[str, msgspec.Meta(description="for the tool `why`")] = ""
     title: str = ""
     gain: Annotated[str, msgspec.Meta(description="of removing the cause")] = ""

@@ -3,7 +3,6 @@
 Every tool reads only what lies below one root; none uses a shell. `profile` is there only where it
 was allowed."""
 
-import difflib
 import inspect
 import os
 import stat
@@ -29,8 +28,10 @@ from ncu_toolkit.guests.mcp.reports import STEP, Reports, ServedReport
 from ncu_toolkit.guests.mcp.root import MOST_BYTES
 from ncu_toolkit.kernel.analysis import answers, gate
 from ncu_toolkit.kernel.analysis.analyze import LaunchResult
-from ncu_toolkit.kernel.diagnosis.glossary import definitions
-from ncu_toolkit.kernel.diagnosis.rules.reference import page, rules
+from ncu_toolkit.kernel.diagnosis.glossary import lookup
+from ncu_toolkit.kernel.diagnosis.rules.reference import rules
+from ncu_toolkit.kernel.explain import entry
+from ncu_toolkit.kernel.runs import store
 from ncu_toolkit.program import doctor
 from ncu_toolkit.program.analysis.reported import across
 
@@ -41,8 +42,6 @@ PROFILE_TIMEOUT: Final = 600.0
 _FITTING: Final = 400
 #: How often a history is listed again that changes while it is read.
 _TRIES: Final = 3
-#: Terms that an unknown one is answered with.
-_NEAR: Final = 5
 
 #: What tools take, as a model reads it.
 Budget = Annotated[
@@ -272,14 +271,7 @@ class Tools:
 
     def glossary(self, term: TermName) -> GlossaryEntry:
         """Explains a stall reason, figure, unit, bottleneck or cause in one paragraph."""
-        terms = definitions().terms
-        key = term if term in terms else definitions().find(term)
-        if not key:
-            names = {each.title.lower(): each.title for each in terms.values()}
-            near = difflib.get_close_matches(term.lower(), names, _NEAR, 0.5)
-            hint = f"Near it are {', '.join(names[each] for each in near)}" if near else ""
-            raise UsageProblem(f"the glossary has no '{visible(term, 80)}'", hint)
-        found = terms[key]
+        found = lookup(term)
         about = next((word for word in found.words if found.group in ("bottleneck", "cause")), "")
         see = f"{SCHEME}bottlenecks/{about}" if about else ""
         return GlossaryEntry(
@@ -394,7 +386,7 @@ def analysed(report: ServedReport, budget: int = digest.DEFAULT, skip: int = 0) 
         report.analysis, top=count, cards=count, across=partial(across, leads=False)
     )
     budget = min(budget, digest.LAUNCH * max(len(marks) - skip, 1))
-    return lay_out(shown, budget, marks, skip=skip, base=_base(report))
+    return lay_out(shown, budget, marks, skip=skip, base=_first(report, shown, skip))
 
 
 def _of_program(report: ServedReport, shown: Answer, budget: int, skip: int) -> Digest:
@@ -412,7 +404,7 @@ def _of_program(report: ServedReport, shown: Answer, budget: int, skip: int) -> 
         points=(goes, *together, *shown.points),
         next="",
     )
-    return lay_out(shown, budget, marks, skip=skip, base=_base(report))
+    return lay_out(shown, budget, marks, skip=skip, base=_first(report, shown, skip))
 
 
 def _of_step(report: ServedReport, shown: Answer, name: str, budget: int, part: str) -> Digest:
@@ -429,27 +421,19 @@ def _base(report: ServedReport, about: str = "") -> Digest:
     return Digest(digest.NOTE, report=plain(report.name, 200), report_id=report.id, see=see)
 
 
+def _first(report: ServedReport, shown: Answer, skip: int) -> Digest:
+    """As `_base`, with the page of the first card's cause."""
+    return _base(report, next((card.bottleneck for card in shown.cards[skip:]), ""))
+
+
 def _mark(report: ServedReport, launch: LaunchResult) -> LaunchIds:
     findings = [report.finding_id(launch, each) for each in launch.diagnosis.findings]
     return LaunchIds(report.launch_id(launch), tuple(findings))
 
 
 def bottleneck_page(name: str) -> str:
-    """The reference of a bottleneck, or of a cause of a step, as Markdown, from its rule.
-
-    Raises:
-        UsageProblem: there is none of that id.
-    """
-    if name not in rules():
-        near = difflib.get_close_matches(name, rules(), 1)
-        raise UsageProblem(
-            f"there is no bottleneck '{visible(name, 80)}'", f"Near it is {near[0]}" if near else ""
-        )
-    about = page(name)
-    lines = [f"# {about.title}", about.summary]
-    for heading, body in about.sections.items():
-        lines += [f"## {heading}", " ".join(body.split())]
-    return "\n\n".join(lines) + "\n"
+    """The page of a bottleneck, or of a cause of a step, as Markdown; raises as `lookup`."""
+    return entry.markdown(lookup(name), store.longest(entry.PAIRS))
 
 
 def error_line(error: ToolkitError) -> str:

@@ -5,13 +5,16 @@ What a figure is comes from the registry, a bottleneck from its rule, so that ne
 how to read it stands in data/glossary.toml. The report shows the paragraphs where a term appears
 and as a page, docs/glossary.md holds the same."""
 
+import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 
+from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.document.tables import Definition, Definitions
 from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.kernel.diagnosis import figures
@@ -32,6 +35,13 @@ GROUPS: Final[Mapping[str, str]] = {
 }
 
 
+#: Columns of a bar in a drawing, and what letters of a track are drawn as, in the legend's order.
+_BAR: Final = 30
+_SHADES: Final = "█▒░▚"
+#: Titles that an unknown name is answered with.
+_NEAR: Final = 4
+#: Titles of one word that are terms wherever they stand.
+_SINGLE: Final = frozenset({"Headroom", "Lane", "Occupancy", "Roofline", "SASS", "Sector", "Spill", "Warp", "Wavefront"})  # fmt: skip
 #: Parts of the names of stall reasons and of kinds of instructions that are no words.
 _ABBREVIATION: Final = re.compile(r"\b(?:gmma|imc|lg|mio|tex|fp\d\d)\b")
 
@@ -53,6 +63,72 @@ def definitions() -> Definitions:
     return Definitions({term.key: term for term in _all()}, words()["headings"], GROUPS)
 
 
+def lookup(name: str) -> Definition:
+    """The entry that a name means: an id, a word of a card, or a title as a card shows it. Case,
+    punctuation and a plural's s do not matter; what follows a name is ignored.
+
+    Raises:
+        UsageProblem: no entry has that name; names the nearest.
+    """
+    names, asked = _names(), _words_of(name)
+    roof = re.sub(r"^at the (.+) roof$", r"\1", asked)
+    for form in (asked, asked.removesuffix("s"), f"{asked}s", f"{roof} bandwidth", f"{roof} pipe"):
+        if form in names:
+            return names[form]
+    longer = [known for known in names if " " in known and asked.startswith(f"{known} ")]
+    if longer:
+        return names[max(longer, key=len)]
+    near = difflib.get_close_matches(asked, names, 12, 0.6)
+    titles = list(dict.fromkeys(names[each].title for each in near))[:_NEAR]
+    hint = f"Near it are {', '.join(titles)}" if titles else "`ncu-toolkit explain` lists all names"
+    raise UsageProblem(f"the glossary has no '{visible(name, 80)}'", hint)
+
+
+@lru_cache(maxsize=1)
+def _names() -> Mapping[str, Definition]:
+    """Every entry by its names in plain words; where two share one, a cause is before a unit."""
+    entries = sorted(definitions().terms.values(), key=lambda each: not each.page)
+    found = {_words_of(each.words[0]): each for each in entries if each.page}
+    for each in entries:
+        short = re.split(r": | \(", each.title)[0]
+        for word in (each.title, short, each.key, *each.words):
+            found.setdefault(_words_of(word), each)
+    return found
+
+
+def _words_of(name: str) -> str:
+    return " ".join(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def used_in(term: Definition) -> list[Definition]:
+    """Entries of the terms that an entry uses; of a stall reason or a unit first the bottlenecks that
+    show as it."""
+    known = definitions()
+    text = " ".join((term.text, *(body for _, body, language in term.page if not language)))
+    names = {word.removeprefix("resource:").replace(" ", "_") for word in term.words}
+    keys = [
+        known.find(name)
+        for name, rule in load_rules().items()
+        if term.group in ("stall", "concept") and names & {*rule.WAITS, *rule.UNITS}
+    ]
+    keys += [known.find(name) for name in _in_text().findall(text)]
+    return [known.terms[key] for key in dict.fromkeys(keys) if key and key != term.key]
+
+
+@lru_cache(maxsize=1)
+def _in_text() -> re.Pattern[str]:
+    """Titles and words that name an entry in a sentence: of one word only those that mean nothing
+    else."""
+    words = {
+        word
+        for term in definitions().terms.values()
+        for word in (term.title, *term.words)
+        if re.fullmatch(r"[A-Za-z0-9/ -]{4,}", word) and (" " in word or word in _SINGLE)
+    }
+    ordered = sorted(map(re.escape, words), key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(ordered)})(?=s?\b)", re.IGNORECASE)
+
+
 def _all() -> Iterator[Definition]:
     own = words()
     readings, meant_by = own["metrics"], own["aliases"]
@@ -60,17 +136,14 @@ def _all() -> Iterator[Definition]:
         yield _entry(
             "concept", name, title, text, source, (f"resource:{name.replace('_', ' ')}", *others)
         )
-    for name in rules():
+    for name, rule in rules().items():
         about = page(name)
         group = "bottleneck" if name in load_rules() else "cause"
         text = f"{about.summary} {' '.join(about.sections['What it is'].split())}"
         yield _entry(
-            group, name, about.title, text, " ".join(about.sections["Source"].split()), (name,),
-            page=tuple(
-                (heading, " ".join(body.split()))
-                for heading, body in about.sections.items()
-                if heading not in ("What it is", "Source")
-            ),
+            group, name, about.title, text, " ".join(about.sections["Source"].split()),
+            (name, *getattr(rule, "ALSO_CALLED", ())),
+            page=tuple(_page(name, about.sections)),
         )  # fmt: skip
     for reason, meaning in registry.STALL_REASONS.items():
         name, shown = reason.replace("_", " "), figures.reason_name(reason)
@@ -99,6 +172,56 @@ def _all() -> Iterator[Definition]:
         yield _entry("unit", title, title, text, "", (unit,) if unit else ())
 
 
+def picture(name: str) -> Mapping[str, Any]:
+    """What data/bottlenecks declares of a bottleneck: a drawing (docs/drawings.py lists its keys) and,
+    in `before_code` and `after_code` of its table [excerpt], code (in `language`, "cuda" where it is
+    left out). Empty where there is nothing."""
+    path = resources.files("ncu_toolkit").joinpath("data", "bottlenecks", f"{name}.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _page(name: str, sections: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """The parts of `Definition.page`."""
+    about = picture(name)
+    excerpt = about.get("excerpt", {})
+    for heading, body in sections.items():
+        if heading not in ("What it is", "Source"):
+            yield heading, " ".join(body.split()), ""
+        if heading == "What to change":
+            if drawing := "\n".join(_drawn(about)):
+                yield "Sketch", drawing, "text"
+            for side in ("before", "after"):
+                if code := excerpt.get(f"{side}_code"):
+                    yield side.title(), code.strip(), excerpt.get("language", "cuda")
+
+
+def _drawn(about: Mapping[str, Any]) -> Iterator[str]:
+    """A drawing as text. Of lanes each cell of memory is a digit: how many lanes touch it; `|` parts
+    sectors or banks. Of a timeline `|` is where the next begins."""
+    for panel in (about[side] for side in ("before", "after") if side in about):
+        yield panel["title"]
+        rows: Sequence[tuple[str, Any]] = panel.get("tracks") or panel.get("bars") or ()
+        wide = max((len(name) for name, _ in rows), default=0)
+        for name, value in rows:
+            if about["kind"] == "bars":
+                yield f"  {name:{wide}}  {'█' * round(value * _BAR):{_BAR}} {value:4.0%}"
+            else:
+                track = re.sub(r"\|.", "|", value).replace(".", " ")
+                shades = {ord(a): b for a, b in zip(about["legend"], _SHADES, strict=False)}
+                yield f"  {name:{wide}}  {track.translate(shades)}".rstrip()
+        if about["kind"] == "lanes":
+            spans = range(panel.get("span", 1))
+            touched = [place + i for place in panel["touches"] for i in spans]
+            cells = [str(touched.count(cell) or ".") for cell in range(panel["cells"])]
+            parts = range(0, len(cells), panel["group"])
+            yield f"  |{'|'.join(''.join(cells[at : at + panel['group']]) for at in parts)}|"
+        yield f"  {panel['note']}"
+    if about.get("kind") == "lanes":
+        yield "A digit is how many of the lanes touch that cell of memory."
+    if legend := about.get("legend"):
+        yield "  ".join(f"{a} {b}" for a, b in zip(_SHADES, legend.values(), strict=False))
+
+
 def _entry(
     group: str,
     name: str,
@@ -107,7 +230,7 @@ def _entry(
     source: str,
     words: tuple[str, ...],
     unit: str = "",
-    page: tuple[tuple[str, str], ...] = (),
+    page: tuple[tuple[str, str, str], ...] = (),
 ) -> Definition:
     return Definition(_key(group, name), group, title, text, source, words, unit, page)
 

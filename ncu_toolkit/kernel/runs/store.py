@@ -416,6 +416,17 @@ def recordings() -> tuple[Path, ...]:
     return tuple(sorted(path.parent for path in recordings_root().glob(f"*/{MANIFEST}")))
 
 
+def longest(family: str) -> tuple[dict[str, Timing], str]:
+    """The shipped recording of a ladder: the longest timing of each rung, and the GPU; none where
+    no recording has it."""
+    name = family.replace("_", "-")
+    folder = next((each for each in recordings() if each.name.endswith(f"-{name}")), None)
+    if folder is None:
+        return {}, ""
+    timings = sorted(load_timings(folder), key=lambda timing: timing.compulsory_bytes)
+    return {each.rung: each for each in timings}, load_manifest(folder).device.name
+
+
 def pending_rungs() -> frozenset[tuple[str, str]]:
     """Rungs, by ladder and name, that are missing in the recordings of their ladder, being newer.
 

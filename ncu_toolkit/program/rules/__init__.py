@@ -19,6 +19,8 @@ class StepRule(Protocol):
     """What a rule of the step declares."""
 
     TITLE: str
+    ALSO_CALLED: tuple[str, ...] = ()
+    """Other titles and ids of its findings."""
 
     def find(self, s: StepFacts) -> StepFinding | NoFinding: ...
 

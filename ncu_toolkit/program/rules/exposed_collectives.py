@@ -29,9 +29,11 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._words import ADVICE
-from ncu_toolkit.program.traces.classes import exchange_kind
+from ncu_toolkit.program.traces.classes import EXCHANGES, exchange_kind
 
 TITLE: Final = "Exposed communication"
+#: The same, of one kind of exchange between the ranks of a job (`_ranks`).
+ALSO_CALLED: Final = tuple(f"exposed-{kind}" for kind, _ in EXCHANGES)
 
 
 def find(s: StepFacts) -> StepOutcome:

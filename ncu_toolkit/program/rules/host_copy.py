@@ -53,6 +53,7 @@ TINY: Final = Threshold(
 TIMES: Final = Threshold(32.0, "a batch has a few tensors, and a model a few inputs")
 ROW: Final = Threshold(8.0, "a step in time keeps a few arrays, and a cache of attention two")
 _TINY: Final = "Many tiny copies, one by one"
+ALSO_CALLED: Final = (_TINY,)
 _ONCE: Final = {
     "": ("Put the pieces into one pinned buffer of the host, and copy it once.",),
     "torch": ("Make one tensor on the host (torch.stack, torch.cat, or slices of one pinned buffer), copy it once with "

@@ -60,6 +60,7 @@ from ncu_toolkit.program.rules._loader import ALONE, IF_SO, Loader
 TITLE: Final = "CPU-bound (the GPU waits for Python or other host code)"
 AGAIN: Final = "Code is compiled again and again"
 LOADER: Final = "The GPU waits for the DataLoader"
+ALSO_CALLED: Final = (AGAIN, LOADER)
 #: Part of the time (0-1) from which a function, or a loader, has advice of its own.
 _DEAR: Final = 0.2
 #: Marks of XLA: XlaCompile:#module=jit_train_step#.

@@ -46,6 +46,7 @@ WAITING: Final = Threshold(
     0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
 )
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
+ALSO_CALLED: Final = (_EAGER,)
 _LARGER: Final = (
     "Or give each launch more work: a larger batch, or all items of a loop in one call."
 )

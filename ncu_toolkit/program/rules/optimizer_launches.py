@@ -48,6 +48,7 @@ _WRITTEN: Final = (
     "If it is Adam or AdamW as PyTorch has it: torch.optim.AdamW(..., fused=True).",
 )
 _LOOPS: Final = "Loop over parameters in many launches"
+ALSO_CALLED: Final = (_LOOPS,)
 _LISTS: Final = (
     "Pass lists of all tensors to one call: torch._foreach_lerp_(averages, parameters, 1 - decay) for an EMA, torch._foreach_mul_ and "
     "torch._foreach_add_ for other updates.",

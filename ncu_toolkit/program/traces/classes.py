@@ -96,7 +96,7 @@ _POINTS: Final = tuple((name, re.compile(pattern)) for name, pattern in _POINTWI
 
 
 #: Kinds of collectives by NCCL's names of kernels and by PyTorch's of ranges, in the order tried.
-_EXCHANGES: Final = (
+EXCHANGES: Final = (
     ("all-to-all", r"alltoall"),
     ("all-reduce", r"allreduce"),
     ("reduce-scatter", r"reducescatter"),
@@ -110,7 +110,7 @@ _EXCHANGES: Final = (
 def exchange_kind(name: str) -> str:
     """The kind of a collective by the name of its kernel or range."""
     plain = re.sub(r"[^a-z]", "", name.lower().partition("(")[0])
-    return next((kind for kind, pattern in _EXCHANGES if re.search(pattern, plain)), "collective")
+    return next((kind for kind, pattern in EXCHANGES if re.search(pattern, plain)), "collective")
 
 
 def kernel_class(launch: Launch) -> KernelClass:

@@ -132,7 +132,7 @@ def test_a_report_is_diagnosed_and_explained(served: Served) -> None:
     assert launch["where"][0]["line"].startswith("01_naive.cu:")
     assert shown["report"] == "two.ncu-rep"
     why = served.call("why", finding=launch["finding"])
-    assert why["see"] == "ncu-toolkit://bottlenecks/uncoalesced-global-access"
+    assert shown["see"] == why["see"] == "ncu-toolkit://bottlenecks/uncoalesced-global-access"
     assert why["parts"][0]["columns"][0] == "evidence"
     assert why["points"]
     other = served.call("why", finding=launch["others"][0])["launches"][0]

@@ -43,6 +43,7 @@ ALONE: Final = (
     "profiler on the GPU"
 )
 TITLE: Final = "Unknown"
+ALSO_CALLED: Final = ("No cause found",)
 OPTIONAL: Final = ("stalls", "opcodes", "issue_active")
 #: Figures that mean for a range of launches what they mean for one.
 TOGETHER: Final = (
