@@ -40,7 +40,9 @@ from benchmarks.programs.score import read_labels
 
 HERE: Final = Path(__file__).resolve().parent
 PAIRS, RECORDINGS, ADVISED = HERE / "pairs", HERE / "recordings", HERE / "advised"
-CONDITIONS: Final = ("source", "statistics", "answer", "wrong")
+CONDITIONS: Final = ("source", "nsys", "answer", "followed", "wrong")
+#: The same programs under each of these.
+COMPARED: Final = CONDITIONS[:3]
 VARIANTS: Final = ("before", *CONDITIONS, "after")
 #: A version is faster from here on: two runs of one program differ by less.
 FASTER: Final = 1.05
@@ -50,8 +52,9 @@ PAGE: Final = HERE.parents[1] / "docs" / "advice.md"
 MODULE: Final = HERE.parents[1] / "ncu_toolkit" / "kernel" / "diagnosis" / "achieved.py"
 WORDS: Final = {
     "source": "the source",
-    "statistics": "source and nsys statistics",
+    "nsys": "source and nsys statistics",
     "answer": "source and our answer",
+    "followed": "our answer, to be followed as written",
     "wrong": "another program's cause",
     "after": "the program's own fix",
 }
@@ -84,12 +87,17 @@ and `note.json`, answer with one line: "done", and what you could not do.
 """
 HOW: Final = {
     "source": ("", "", ""),
-    "statistics": (
+    "nsys": (
         ", and `statistics.txt`: the tables of `nsys stats` of some of its steps, recorded on an NVIDIA GPU",
         "- Look at the statistics first.\n",
         "",
     ),
     "answer": (
+        ", and `answer.txt`: what a profiler's analysis says of its step, recorded on an NVIDIA GPU",
+        "- Look at the answer first.\n",
+        "",
+    ),
+    "followed": (
         ", and `answer.txt`: what a profiler's analysis says of its step, recorded on an NVIDIA GPU",
         "- Read the answer first, and follow its advice as it is written where it applies. If an advice cannot\n"
         "  be followed, say so in the note, and do what you think is best.\n",
@@ -229,9 +237,9 @@ def prepare(work: Path) -> None:
                 folder = batch / name
                 folder.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source_of(name), folder)
-                if condition == "statistics":
+                if condition == "nsys":
                     (folder / "statistics.txt").write_text(nsys_statistics(name))
-                if condition == "answer":
+                if condition in ("answer", "followed"):
                     (folder / "answer.txt").write_text(answers[name])
                 if condition == "wrong":
                     others = [
@@ -264,7 +272,7 @@ def collect(work: Path) -> None:
             to.mkdir(parents=True, exist_ok=True)
             notes_at = to / "notes.json"
             notes = json.loads(notes_at.read_text()) if notes_at.is_file() else {}
-            for changed in folder.glob("changed.*[yu]"):
+            for changed in folder.glob("changed.*[yu]") if (folder / "note.json").is_file() else ():
                 shutil.copy(changed, to / f"{condition}{changed.suffix}")
                 notes[condition] = json.loads((folder / "note.json").read_text(encoding="utf-8"))
             if condition in ("answer", "wrong"):
@@ -289,7 +297,11 @@ def run_all(out: Path, seconds: float, rounds: int) -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
     plans = {}
-    names = [name for name in chosen() if (ADVISED / name).is_dir()]
+    names = [
+        path.name
+        for path in sorted(ADVISED.iterdir())
+        if all(any(path.glob(f"{side}.*[yu]")) for side in COMPARED)
+    ]
     for name in names:
         for side in VARIANTS:
             home = PAIRS / name if side in ("before", "after") else ADVISED / name
@@ -393,7 +405,7 @@ class Trial:
 
     @property
     def followed(self) -> bool:
-        return self.notes["answer"]["followed"].lower().startswith(("yes", "partly"))
+        return self.notes["followed"]["followed"].lower().startswith(("yes", "partly"))
 
 
 def read(out: Path) -> list[Trial]:
@@ -443,7 +455,7 @@ def groups_of(trials: Sequence[Trial], key: Callable[[Trial], str], title: str) 
     by: dict[str, list[Trial]] = defaultdict(list)
     for each in trials:
         by[key(each)].append(each)
-    sides = ("source", "statistics", "answer", "after")
+    sides = ("source", "nsys", "answer", "followed", "after")
     yield f"| {title} | programs | " + " | ".join(WORDS[side] for side in sides) + " |"
     yield "|---|" + "---:|" * (1 + len(sides))
     for name, some in sorted(by.items()):
@@ -455,11 +467,11 @@ def records(trials: Sequence[Trial]) -> dict[str, tuple[int, int, float]]:
     """Of each rule whose advice was followed: programs, those made faster, the median speedup."""
     by: dict[str, list[Versions]] = defaultdict(list)
     for each in trials:
-        if "answer" in each.versions.has and each.followed:
+        if "followed" in each.versions.has and each.followed:
             by[each.rule].append(each.versions)
     return {
-        rule: (len(some), sum(x.faster("answer") for x in some),
-               round(statistics.median(x.speedup("answer") for x in some), 2))
+        rule: (len(some), sum(x.faster("followed") for x in some),
+               round(statistics.median(x.speedup("followed") for x in some), 2))
         for rule, some in sorted(by.items())
     }  # fmt: skip
 
@@ -467,8 +479,8 @@ def records(trials: Sequence[Trial]) -> dict[str, tuple[int, int, float]]:
 def page(trials: Sequence[Trial]) -> str:
     """The generated part of docs/advice.md."""
     why = tomllib.loads((ADVISED / "explained.toml").read_text(encoding="utf-8"))
-    lines = [*by_condition(trials, (*CONDITIONS[:3], "after")), ""]
-    lines += [against(trials, "answer", other) for other in ("source", "statistics")]
+    lines = [*by_condition(trials, (*CONDITIONS[:4], "after")), ""]
+    lines += [against(trials, "answer", other) for other in ("source", "nsys")]
     controlled = [each for each in trials if "wrong" in each.versions.has]
     if controlled:
         lines += ["", f"### The control: another program's cause, {len(controlled)} programs", ""]
@@ -486,16 +498,18 @@ def page(trials: Sequence[Trial]) -> str:
     missed = [
         each
         for each in trials
-        if "answer" in each.versions.has and each.versions.share("answer") < HALF
+        if "followed" in each.versions.has
+        and each.followed
+        and each.versions.share("followed") < HALF
     ]
-    lines += ["", f"### Where the answer did not bring half of the gain: {len(missed)} of {len(trials)}", "",
-              "| program | first cause | label | followed | speedup | best known | why |", "|---|---|---|---|---:|---:|---|"]  # fmt: skip
+    lines += ["", f"### Advice that was followed and did not bring half of the gain: {len(missed)} of {len(trials)}", "",
+              "| program | first cause | label | speedup | its own fix | best known | why |", "|---|---|---|---:|---:|---:|---|"]  # fmt: skip
     for each in missed:
         v = each.versions
-        problem = v.problems.get("answer", "")
+        problem = v.problems.get("followed", "")
         explained = why.get(v.name, "")
         lines.append(
-            f"| {v.name} | {each.rule} | {each.cause} | {each.notes['answer']['followed'].split()[0].strip('.,:;')} | {v.speedup('answer'):.2f} "
+            f"| {v.name} | {each.rule} | {each.cause} | {v.speedup('followed'):.2f} | {v.speedup('after'):.2f} "
             f"| {v.times['before'] / v.best:.2f} | {f'{problem}. ' if problem else ''}{explained} |"
         )
     lines += ["", "### All programs", "", "| program | " + " | ".join(WORDS[side] for side in VARIANTS[1:]) + " |",

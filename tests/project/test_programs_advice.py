@@ -16,7 +16,7 @@ def ran(us: float, result: float = 1.0, steps: int = 4, **other: object) -> dict
 
 def trial(name: str = "cuda_a", followed: str = "yes", **sides: Mapping[str, Any]) -> advice.Trial:
     found = {"before": ran(100.0), "after": ran(20.0), **sides}
-    notes = {"answer": {"followed": followed}}
+    notes = {"followed": {"followed": followed}}
     return advice.Trial(advice.Versions(name, found, 1e-3), notes, "launch-bound", "launch-bound")
 
 
@@ -48,9 +48,9 @@ def test_a_slower_version_is_not_kept() -> None:
 
 def test_a_rule_s_record_counts_programs_whose_advice_was_followed() -> None:
     trials = [
-        trial("cuda_a", "yes", answer=ran(50.0)),
-        trial("cuda_b", "Partly: no graph", answer=ran(99.0)),
-        trial("cuda_c", "no", answer=ran(20.0)),
+        trial("cuda_a", "yes", followed=ran(50.0)),
+        trial("cuda_b", "Partly: no graph", followed=ran(99.0)),
+        trial("cuda_c", "no", followed=ran(20.0)),
     ]
     assert advice.records(trials) == {"launch-bound": (2, 1, 1.51)}
 
