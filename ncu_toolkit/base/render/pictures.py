@@ -9,7 +9,15 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.document.card import Course, Icicle, Reach, RoofPicture, Tile, whole_percent
+from ncu_toolkit.base.document.card import (
+    Course,
+    Icicle,
+    Reach,
+    RoofPicture,
+    Strip,
+    Tile,
+    whole_percent,
+)
 from ncu_toolkit.base.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.
@@ -232,6 +240,56 @@ def stairs(chart: StepChart) -> Markup:
     return Markup(
         '<svg class="stairs" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
     ).format(_WIDE, high, _WIDE, high, chart.summary, Markup("".join(parts)))
+
+
+def strip(picture: Strip) -> Markup:
+    """A step before a fix and below it after: a bar is as high as its part of the axis is busy. Names
+    and figures are text of the page, and bars as wide as it leaves them."""
+    longest, lanes = max(picture.us), ""
+    for turn, title in enumerate(("recorded", "if fixed")):
+        us = picture.us[turn]
+        lanes += f"<b>{title}</b><span>{units.duration(us)}</span>"
+        for row in picture.rows:
+            cells = (row.before, row.after)[turn]
+            if not any(eighths for _, eighths in cells):  # a stream that the fix makes
+                continue
+            end = round(us / longest * len(cells))
+            bars = "".join(
+                f'<path class="q-{kind}" d="{d}"/>' for kind, d in _outlines(cells).items()
+            )
+            lanes += (
+                f'<i>{escape(row.name)}</i><svg class="{"host" if row.host else "gpu"}" viewBox="0 0 {len(cells)} 8"'
+                f' preserveAspectRatio="none"><path class="bed" d="M0 0h{end}v8h-{end}z"/>{bars}</svg>'
+            )
+    unit = units.duration(longest).rpartition(" ")[2]
+    scale = float(units.duration(longest).split()[0].replace(",", "")) / 100
+    every = next(
+        n * 10**power for power in range(-3, 9) for n in (1, 2, 5) if n * 10**power >= 22 * scale
+    )
+    ticks = "".join(
+        f'<em style="left:{n * every / scale:.4g}%">{n * every:g}</em>'
+        for n in range(int(100 * scale / every) + 1)
+    )
+    legend = "".join(
+        f'<li class="q-{kind}"><i></i>{escape(words)}</li>' for kind, words in picture.kinds.items()
+    )
+    return Markup(
+        '<figure class="strip"><div class="lanes" role="img" aria-label="{}">{}<i>{}</i><div class="axis">{}</div></div>'
+        '<ul class="legend">{}</ul><figcaption class="note">{}</figcaption></figure>'
+    ).format(picture.words, Markup(lanes), unit, Markup(ticks), Markup(legend), picture.words)
+
+
+def _outlines(cells: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """The bars of each kind as the outline of one shape; those alike beside each other are one."""
+    found: dict[str, str] = {}
+    start = 0
+    for at, (kind, eighths) in enumerate(cells, 1):
+        if at == len(cells) or cells[at] != (kind, eighths):
+            if kind:
+                bar = f"M{start} 8v-{eighths}h{at - start}v{eighths}z"
+                found[kind] = found.get(kind, "") + bar
+            start = at
+    return found
 
 
 def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:
