@@ -2,8 +2,9 @@
 style sheet."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -244,52 +245,44 @@ def stairs(chart: StepChart) -> Markup:
 
 def strip(picture: Strip) -> Markup:
     """A step before a fix and below it after: a bar is as high as its part of the axis is busy. Names
-    and figures are text of the page, and bars as wide as it leaves them."""
+    are text of the page, and bars take the width that they leave."""
     longest, lanes = max(picture.us), ""
     for turn, title in enumerate(("recorded", "if fixed")):
-        us = picture.us[turn]
-        lanes += f"<b>{title}</b><span>{units.duration(us)}</span>"
+        time = units.duration(picture.us[turn]).replace(" ", "\u202f")
+        lanes += f"<b>{title}</b><span>{time}</span>"
         for row in picture.rows:
             cells = (row.before, row.after)[turn]
-            if not any(eighths for _, eighths in cells):  # a stream that the fix makes
+            if not (row.host or any(eighths for _, eighths in cells)):  # a stream of the fix
                 continue
-            end = round(us / longest * len(cells))
-            bars = "".join(
-                f'<path class="q-{kind}" d="{d}"/>' for kind, d in _outlines(cells).items()
-            )
+            end = math.ceil(picture.us[turn] / longest * len(cells) - 0.01)
+            bars = "".join(f'<path class="q-{kind}" d="{d}"/>' for kind, d in _outlines(cells))
             lanes += (
                 f'<i>{escape(row.name)}</i><svg class="{"host" if row.host else "gpu"}" viewBox="0 0 {len(cells)} 8"'
                 f' preserveAspectRatio="none"><path class="bed" d="M0 0h{end}v8h-{end}z"/>{bars}</svg>'
             )
-    unit = units.duration(longest).rpartition(" ")[2]
-    scale = float(units.duration(longest).split()[0].replace(",", "")) / 100
-    every = next(
-        n * 10**power for power in range(-3, 9) for n in (1, 2, 5) if n * 10**power >= 22 * scale
-    )
+    figure, _, unit = units.duration(longest).rpartition(" ")
+    whole = float(figure.replace(",", ""))
+    steps = (n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5))
+    step = next(each for each in steps if 5 * each >= whole)
     ticks = "".join(
-        f'<em style="left:{n * every / scale:.4g}%">{n * every:g}</em>'
-        for n in range(int(100 * scale / every) + 1)
-    )
-    legend = "".join(
-        f'<li class="q-{kind}"><i></i>{escape(words)}</li>' for kind, words in picture.kinds.items()
+        f'<em style="left:{n * step / whole:.2%}">{n * step:g}</em>'
+        for n in range(int(whole / step) + 1)
     )
     return Markup(
-        '<figure class="strip"><div class="lanes" role="img" aria-label="{}">{}<i>{}</i><div class="axis">{}</div></div>'
-        '<ul class="legend">{}</ul><figcaption class="note">{}</figcaption></figure>'
-    ).format(picture.words, Markup(lanes), unit, Markup(ticks), Markup(legend), picture.words)
+        '<div class="lanes" role="img" aria-label="{}">{}<i>{}</i><div>{}</div></div>'
+    ).format(picture.words, Markup(lanes), unit, Markup(ticks))
 
 
-def _outlines(cells: Sequence[tuple[str, int]]) -> dict[str, str]:
-    """The bars of each kind as the outline of one shape; those alike beside each other are one."""
+def _outlines(cells: Sequence[tuple[str, int]]) -> Iterable[tuple[str, str]]:
+    """The bars of each kind as one shape; those alike beside each other are one bar."""
     found: dict[str, str] = {}
     start = 0
-    for at, (kind, eighths) in enumerate(cells, 1):
-        if at == len(cells) or cells[at] != (kind, eighths):
-            if kind:
-                bar = f"M{start} 8v-{eighths}h{at - start}v{eighths}z"
-                found[kind] = found.get(kind, "") + bar
-            start = at
-    return found
+    for (kind, eighths), alike in groupby(cells):
+        wide = len([*alike])
+        if kind:
+            found[kind] = found.get(kind, "") + f"M{start} 8v-{eighths}h{wide}v{eighths}z"
+        start += wide
+    return found.items()
 
 
 def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:

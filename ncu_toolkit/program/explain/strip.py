@@ -1,6 +1,6 @@
 """A step in time, as it is and with fixes: a row a stream, and one a thread of the host."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -18,9 +18,9 @@ _NAMED: Final = 6
 #: The host is shown where the GPU idles for this part of the step, before or after.
 _IDLE: Final = 0.05
 _WORDS: Final = {
-    "host-launch": "CUDA calls",
-    "host-work": "other work of the host",
-    "host-wait": "host waits",
+    "host-launch": "host: CUDA calls",
+    "host-work": "host: other work",
+    "host-wait": "host: waits",
     "copy": "Copies",
     "set": "Sets of memory",
     **{key: each.label for key, each in CLASSES.items()},
@@ -37,22 +37,18 @@ def strip_of(found: ProgramDiagnosis, findings: Iterable[StepFinding], fix: str)
         return None
     steps = found.times(), found.times(*edits)
     idle = 1 - found.account.busy, 1 - _busy(steps[1])
-    longest: defaultdict[str, float] = defaultdict(float)
-    kinds: Counter[str] = Counter()
-    for step in steps:
-        for name, spans in step.rows.items():
-            if max(idle) >= _IDLE or not _host(name):
-                longest[name] += sum(end - start for start, end, _ in spans)
-                for start, end, kind in spans:
-                    kinds[kind] += round(end - start)
+    longest, kinds = defaultdict[str, float](float), defaultdict[str, float](float)
+    for name, spans in (*steps[0].rows.items(), *steps[1].rows.items()):
+        if max(idle) >= _IDLE or not _host(name):
+            for start, end, kind in spans:
+                longest[name] += end - start
+                kinds[kind] += end - start
     names = sorted(longest, key=lambda name: (not _host(name), -longest[name]))
-    groups = {name: [name] for name in names}
-    if len(names) > _ROWS:
-        rest = sorted(names[1:], key=longest.__getitem__)[: len(names) - _ROWS + 1]
-        what = "streams" if not any(map(_host, rest)) else "streams and threads"
-        groups = {name: [name] for name in names if name not in rest} | {
-            f"{len(rest)} more {what}": rest
-        }
+    over = len(names) - _ROWS + 1
+    rest = sorted(names[1:], key=longest.__getitem__)[:over] if over > 1 else []
+    groups = {name: [name] for name in names if name not in rest}
+    if rest:
+        groups[f"{over} more streams{' and threads' * any(map(_host, rest))}"] = rest
     width = max(step.us for step in steps) / _PARTS
     rows = tuple(
         StripRow(
@@ -68,7 +64,7 @@ def strip_of(found: ProgramDiagnosis, findings: Iterable[StepFinding], fix: str)
         f"The {mean}{whole} takes {now} as recorded, and {then} replayed with {fix}; the GPU idles for"
         f" {units.percent(idle[0], 2)} of it, and then for {units.percent(idle[1], 2)}."
     )
-    shown = [kind for kind, _ in kinds.most_common(_NAMED)]
+    shown = sorted(kinds, key=lambda kind: -kinds[kind])[:_NAMED]
     named = {kind: _WORDS[kind] for kind in sorted(shown, key=_host)}
     return Strip(words, (steps[0].us, steps[1].us), idle, rows, named)
 

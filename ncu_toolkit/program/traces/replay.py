@@ -129,10 +129,11 @@ class Replay:
         rows: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
         for origin, spans in ((ahead, self._host_spans(played)), (begin, self._spans(played))):
             for row, start, end, kind in spans:
+                if end <= start:
+                    continue
                 inside = (start - origin) % length
                 until = inside + min(end - start, length)
-                if end > start:
-                    rows[row].append((inside * scale, min(until, length) * scale, kind))
+                rows[row].append((inside * scale, min(until, length) * scale, kind))
                 if until > length:
                     rows[row].append((0.0, (until - length) * scale, kind))
         return StepTimes(length * scale, dict(rows))
