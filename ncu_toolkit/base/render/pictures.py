@@ -2,7 +2,7 @@
 style sheet."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -255,10 +255,9 @@ def strip(picture: Strip) -> Markup:
             if not (row.host or any(eighths for _, eighths in cells)):  # a stream of the fix
                 continue
             end = math.ceil(picture.us[turn] / longest * len(cells) - 0.01)
-            bars = "".join(f'<path class="q-{kind}" d="{d}"/>' for kind, d in _outlines(cells))
             lanes += (
                 f'<i>{escape(row.name)}</i><svg class="{"host" if row.host else "gpu"}" viewBox="0 0 {len(cells)} 8"'
-                f' preserveAspectRatio="none"><path class="bed" d="M0 0h{end}v8h-{end}z"/>{bars}</svg>'
+                f' preserveAspectRatio="none"><path class="bed" d="M0 4h{end}"/>{"".join(_bars(cells))}</svg>'
             )
     figure, _, unit = units.duration(longest).rpartition(" ")
     whole = float(figure.replace(",", ""))
@@ -273,16 +272,19 @@ def strip(picture: Strip) -> Markup:
     ).format(picture.words, Markup(lanes), unit, Markup(ticks))
 
 
-def _outlines(cells: Sequence[tuple[str, int]]) -> Iterable[tuple[str, str]]:
-    """The bars of each kind as one shape; those alike beside each other are one bar."""
-    found: dict[str, str] = {}
+def _bars(cells: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """The bars of one kind and height as one dashed line, which is as thick as they are high: a step
+    of thousands of launches takes a few kilobytes."""
+    dashes: dict[tuple[str, int], tuple[str, int]] = {}
     start = 0
-    for (kind, eighths), alike in groupby(cells):
-        wide = len([*alike])
+    for cell, alike in groupby(cells):
+        before, end = dashes.get(cell, ("0", 0))
+        until = start + len([*alike])
+        dashes[cell] = f"{before} {start - end} {until - start}", until
+        start = until
+    for (kind, eighths), (drawn, _) in dashes.items():
         if kind:
-            found[kind] = found.get(kind, "") + f"M{start} 8v-{eighths}h{wide}v{eighths}z"
-        start += wide
-    return found.items()
+            yield f'<path class="q-{kind}" d="M0 {8 - eighths / 2:g}h{start}" stroke-width="{eighths}" stroke-dasharray="{drawn} {start}"/>'
 
 
 def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:

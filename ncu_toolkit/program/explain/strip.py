@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.document.card import Strip, StripRow
+from ncu_toolkit.base.document.card import Strip, StripRow, whole_percent
 from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding, StepTimes
 from ncu_toolkit.program.traces.classes import CLASSES
 
@@ -36,7 +36,7 @@ def strip_of(found: ProgramDiagnosis, findings: Iterable[StepFinding], fix: str)
     if found.times is None or not edits:
         return None
     steps = found.times(), found.times(*edits)
-    idle = 1 - found.account.busy, 1 - _busy(steps[1])
+    idle = max(0.0, 1 - found.account.busy), 1 - _busy(steps[1])
     longest, kinds = defaultdict[str, float](float), defaultdict[str, float](float)
     for name, spans in (*steps[0].rows.items(), *steps[1].rows.items()):
         if max(idle) >= _IDLE or not _host(name):
@@ -62,7 +62,7 @@ def strip_of(found: ProgramDiagnosis, findings: Iterable[StepFinding], fix: str)
     now, then = (units.duration(step.us) for step in steps)
     words = (
         f"The {mean}{whole} takes {now} as recorded, and {then} replayed with {fix}; the GPU idles for"
-        f" {units.percent(idle[0], 2)} of it, and then for {units.percent(idle[1], 2)}."
+        f" {whole_percent(idle[0])} of it, and then for {whole_percent(idle[1])}."
     )
     shown = sorted(kinds, key=lambda kind: -kinds[kind])[:_NAMED]
     named = {kind: _WORDS[kind] for kind in sorted(shown, key=_host)}
@@ -80,7 +80,7 @@ def _busy(step: StepTimes) -> float:
     for start, end, _ in spans:
         busy += max(0.0, end - max(start, until))
         until = max(until, end)
-    return busy / step.us if step.us else 0.0
+    return min(1.0, busy / step.us) if step.us else 0.0
 
 
 def _parts(spans: _Spans, width: float) -> tuple[tuple[str, int], ...]:
