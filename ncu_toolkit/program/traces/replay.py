@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import sub
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -57,8 +58,10 @@ class _Played(NamedTuple):
 
     edit: Edit
     length: float
-    ops: tuple[Sequence[float], Sequence[float]]
-    calls: tuple[Sequence[float], Sequence[float]]
+    starts: Sequence[float]
+    ends: Sequence[float]
+    called: Sequence[float]
+    returned: Sequence[float]
 
 
 class Replay:
@@ -123,9 +126,9 @@ class Replay:
         if self.step.how != "whole" and self.ops:  # the first work begins when it was recorded
             other = played.edit.drops | played.edit.beside
             first = next((at for at in range(len(self.ops)) if at not in other), 0)
-            begin = ahead = played.ops[0][first] - (self.ops[0].start - self.origin)
-            if self.calls and begin - played.calls[0][0] > length:  # it queues later steps
-                ahead = played.calls[0][0]
+            begin = ahead = played.starts[first] - (self.ops[0].start - self.origin)
+            if self.calls and begin - played.called[0] > length:  # it queues later steps
+                ahead = played.called[0]
         rows: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
         for origin, spans in ((ahead, self._host_spans(played)), (begin, self._spans(played))):
             for row, start, end, kind in spans:
@@ -142,7 +145,7 @@ class Replay:
         before, took, _, idle = self._edited(played.edit)
         threads = [*dict.fromkeys((call.process, call.thread) for _, call in self.calls)]
         for i, (_, call) in enumerate(self.calls):
-            start, end = played.calls[0][i], played.calls[1][i]
+            start, end = played.called[i], played.returned[i]
             row, pause = "host", before[i] + idle[i]
             if self.side[i]:
                 row = f"host thread {1 + threads.index((call.process, call.thread))}"
@@ -163,7 +166,7 @@ class Replay:
             row = f"new stream {op.path}".strip() if at in played.edit.beside else row
             kind = kinds[op.shape] if op.kind == "kernel" else op.kind
             if at not in played.edit.drops:
-                yield row, played.ops[0][at], played.ops[1][at], kind
+                yield row, played.starts[at], played.ends[at], kind
 
     # What holds what
 
@@ -331,7 +334,6 @@ class Replay:
                     start += rest
                 elif by not in edit.drops and by not in edit.beside:
                     start = max(start, ended[by] + rest)
-                starts[at] = start
                 free[streams[at]] = ended[at] = start + lasts[at]
                 last = max(last, ended[at])
 
@@ -339,7 +341,6 @@ class Replay:
         history: list[list[float]] = []
         done: list[float] = []
         clock = began = last
-        starts, ended = [0.0] * len(ops), [0.0] * len(ops)
         called, returned = [0.0] * len(waits), [0.0] * len(waits)
         for repeat in range(self.repeats):
             ended = [0.0] * len(ops)
@@ -360,11 +361,8 @@ class Replay:
             done.append(max(ended, default=0.0) or clock)
         half = len(done) // 2
         length = (done[-1] - done[half - 1]) / (len(done) - half) if half else max(*done, clock)
-        ops_, calls_ = (
-            (array("d", starts), array("d", ended)),
-            (array("d", called), array("d", returned)),
-        )
-        return _Played(edit, length, ops_, calls_)
+        times = map(sub, ended, lasts), ended, called, returned
+        return _Played(edit, length, *(array("d", each) for each in times))
 
     def _edited(
         self, edit: Edit
