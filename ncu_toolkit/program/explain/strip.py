@@ -18,7 +18,7 @@ _NAMED: Final = 6
 #: The host is shown where the GPU idles for this part of the step, before or after.
 _IDLE: Final = 0.05
 _WORDS: Final = {
-    "host-launch": "host: CUDA calls",
+    "host-launch": "host: launching",
     "host-work": "host: other work",
     "host-wait": "host: waits",
     "copy": "Copies",
