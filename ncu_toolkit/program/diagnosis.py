@@ -131,6 +131,7 @@ def diagnose_program(
         considered=tuple(considered),
         together_us=s.replay.saved_us(*(each.edit for each in shown)),
         notes=(*_dominant(s, shown), *_unexplained(s, shown), *_off(s, shown)),
+        times=s.replay.times if s.trace.timed and s.replay.error <= OFF.value else None,
     )
 
 

@@ -2,7 +2,7 @@
 in its step. Events are in nanoseconds on one clock, sums in microseconds."""
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -294,6 +294,18 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         return Edit(keeps=keeps, **joined)
 
 
+class StepTimes(msgspec.Struct, frozen=True):
+    """A mean step in time, as it is replayed, in microseconds from its start. What reaches into the
+    next step is at its beginning."""
+
+    us: float
+    """How long it takes."""
+    rows: Mapping[str, Sequence[tuple[float, float, str]]]
+    """Of the host ("host", and "host thread 2" of one that runs beside it) and of each stream, what
+    it does: start, end, and "host-launch", "host-work" (OTHER_WORK_US and more of it), "host-wait",
+    "copy", "set", or the id of a kernel's class."""
+
+
 class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A cause that costs a step time. Gains are time of the step, in microseconds."""
 
@@ -340,6 +352,9 @@ class ProgramDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
     together_us: float = 0.0
     """What the shown findings can save at most if all are fixed, launches counted once."""
     notes: tuple[str, ...] = ()
+    times: Callable[..., StepTimes] | None = None
+    """The step in time with the given edits (`Replay.times`). None where it has no times, or where it
+    is not replayed as it was recorded."""
 
     @property
     def costly(self) -> tuple[StepFinding, ...]:

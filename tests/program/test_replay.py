@@ -204,3 +204,42 @@ def test_no_change_takes_longer(
     edit = Edit(drops=data.draw(some), graphed=data.draw(some), waits=calls(replay, "sync"))
     assert replay.saved_us() == pytest.approx(0.0)
     assert 0 <= replay.saved_us(edit) <= replay.wall_us
+
+
+def both(machine: programs.Machine) -> None:
+    """Long work of the host, two streams, and a wait."""
+    with machine.mark("step", "step"):
+        machine.host(900.0, "loop.py:1 main")
+        for i in range(6):
+            machine.launch(f"kernel_{i}(float*)", 300.0, stream=7 + i % 2)
+        machine.sync()
+
+
+def test_the_times_of_an_unchanged_step_are_those_of_the_trace() -> None:
+    step, replay = step_of(both)
+    times, origin = replay.times(), step.window.start
+    assert times.us == pytest.approx(step.wall_us)
+    for stream in (7, 8):
+        recorded = [(op.start - origin, op.end - origin) for op in step.ops if op.stream == stream]
+        replayed = [(start * 1e3, end * 1e3) for start, end, _ in times.rows[f"stream {stream}"]]
+        assert replayed == [pytest.approx(each, abs=0.005 * replay.length) for each in recorded]
+    host: dict[str, float] = dict.fromkeys(("host-launch", "host-work", "host-wait"), 0.0)
+    for start, end, kind in times.rows["host"]:
+        host[kind] += end - start
+    assert sum(host.values()) == pytest.approx(times.us, rel=0.01)  # it is never ahead
+    assert host["host-work"] == pytest.approx(900.0, rel=0.05)
+    waited = next(call for _, call in replay.calls if call.kind == "sync")
+    assert host["host-wait"] == pytest.approx((waited.end - waited.start) / 1e3, rel=0.05)
+
+
+def test_the_times_with_a_change_are_as_long_as_it_leaves_the_step() -> None:
+    _, replay = step_of(both)
+    half = Edit(keeps=dict.fromkeys(range(6), 0.5))
+    beside = Edit(beside=frozenset((1,)), waits=calls(replay, "sync"))
+    for edits in ((half,), (beside,), (half, beside)):
+        times = replay.times(*edits)
+        assert times.us == pytest.approx(replay.wall_us - replay.saved_us(*edits))
+        spans = [span for row in times.rows.values() for span in row]
+        assert all(0 <= start < end <= times.us * (1 + 1e-9) for start, end, _ in spans)
+    alone = sum(end - start for start, end, _ in times.rows["new stream"])
+    assert alone == pytest.approx(150.0, rel=0.05)

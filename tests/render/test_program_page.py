@@ -9,13 +9,16 @@ from pathlib import Path
 import program_traces
 import pytest
 import render_fixture
+from markupsafe import Markup
 from msgspec import structs
 from program_found import found, machine, small
 from render_hostile import EVIL
 
 from ncu_toolkit.base.document.card import Tile
-from ncu_toolkit.base.render.html import content
+from ncu_toolkit.base.render.html import content, program_page
+from ncu_toolkit.base.render.text import plain_text
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.glossary import definitions
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.explain.program import program_answer, saving
 from ncu_toolkit.program.model import ProgramDiagnosis
@@ -230,7 +233,9 @@ def test_the_picture_of_a_thousand_launches_is_small(gpt: ProgramDiagnosis, tmp_
     picture = page.partition('<div class="icicle"')[2].partition('<div class="below">')[0]
     assert gpt.step.launches == 985
     assert len(picture.encode()) < 40_000
-    assert len(page.encode()) < 200_000  # with all scripts and styles
+    strips = sum(map(len, re.findall('<figure class="strip">.*?</figure>', page, re.DOTALL)))
+    assert len(page.encode()) - strips < 200_000  # with all scripts and styles
+    assert strips < 4_000 * (len(gpt.costly) + 1)
 
 
 def test_each_finding_hatches_what_it_saves(gpt: ProgramDiagnosis) -> None:
@@ -251,3 +256,47 @@ def test_each_finding_hatches_what_it_saves(gpt: ProgramDiagnosis) -> None:
         if op.kind == "kernel"
     )
     assert sum(map(float, filter(None, times))) == pytest.approx(kernels)
+
+
+def test_a_page_shows_the_step_before_and_after_each_fix() -> None:
+    """Bars end with the step, on an axis as long as the recorded one; and none where the replay is off."""
+    program = program_traces.Machine("train.py")
+    for _ in range(12):
+        for i in range(40):
+            program.launch(f"kernel_{i}(float*)", 4.0, host_us=20.0)
+    step = find_step(program.trace())
+    made = diagnose_program(step, account_of(step))
+    view = program_view(made)
+    strip, first = view.findings[0].strip, made.costly[0]
+    assert strip is not None
+    assert strip == view.card.strip
+    assert strip.us == pytest.approx((step.wall_us, step.wall_us - first.ceiling_us))
+    assert strip.idle[0] == pytest.approx(1 - made.account.busy)
+    assert [row.name for row in strip.rows] == ["host", "GPU"]
+    gpu = strip.rows[1]
+    busy = [sum(eighths for _, eighths in each) / 8 for each in (gpu.before, gpu.after)]
+    work = sum(made.account.exclusive_us)
+    assert [each / len(gpu.before) * strip.us[0] for each in busy] == pytest.approx(
+        [work, work], rel=0.1
+    )
+    last = max(at for at, (_, eighths) in enumerate(gpu.after) if eighths)
+    assert last / len(gpu.after) == pytest.approx(strip.us[1] / strip.us[0], abs=0.02)
+    text = plain_text(program_answer(made), 100)
+    lines = [line for line in text.splitlines() if "│" in line]
+    assert [line[:16].split() for line in lines] == [
+        ["GPU", "recorded"],
+        ["if", "fixed"],
+        ["host", "recorded"],
+        ["if", "fixed"],
+    ]
+    assert f"idle {round(100 * strip.idle[0])} %" in lines[0].replace("\u202f", " ")
+    assert lines[1].index("│") - 18 == pytest.approx(
+        (lines[0].index("│") - 18) * strip.us[1] / strip.us[0], abs=1
+    )
+    assert "│" not in plain_text(program_answer(made), 79)
+    page = program_page(view, definitions())
+    assert page.count('<figure class="strip">') == len(made.costly) + (len(made.costly) > 1)
+    assert Markup('aria-label="{}"').format(strip.words) in page
+    off = structs.replace(made, times=None)
+    assert program_answer(off).cards[0].strip is None
+    assert '<figure class="strip">' not in program_page(program_view(off), definitions())

@@ -120,6 +120,31 @@ class CodeLine:
         return f"{whole_percent(self.share)} of {self.of}" if self.of else ""
 
 
+@dataclass(frozen=True)
+class StripRow:
+    """A stream, or a thread of the `host`, before a change and after it: of equal parts of the axis
+    the kind of work that takes most of each, and how many eighths of it are busy."""
+
+    name: str
+    host: bool
+    before: tuple[tuple[str, int], ...]
+    after: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A step in time before a change and after it, on one axis, which is as long as the longer one."""
+
+    words: str
+    """What it shows, in a sentence."""
+    us: tuple[float, float]
+    idle: tuple[float, float]
+    """The part (0-1) of each in which the GPU is idle."""
+    rows: tuple[StripRow, ...]
+    kinds: Mapping[str, str]
+    """The kinds with most time, with their words."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Card:
     """What a report says of one launch, on one screen. Times are in microseconds."""
@@ -176,6 +201,8 @@ class Card:
     """What the bars show, in a word or two."""
     untimed: bool = False
     """Whether it is of a launch whose report has no time."""
+    strip: Strip | None = None
+    """Of a program: its step, and the step with the first cause fixed."""
 
     @property
     def time(self) -> str:

@@ -18,6 +18,7 @@ from ncu_toolkit.base.document.card import (
     RoofPicture,
     Savings,
     State,
+    Strip,
     in_the_middle,
     kernel_name,
     short_gain,
@@ -169,6 +170,8 @@ class FindingView:
     locations: Table | None = None
     rule: str = ""
     """Id of a cause of a step, which names its page."""
+    strip: Strip | None = None
+    """Of a cause of a step: the step, and the step without it."""
 
 
 @dataclass(frozen=True)
@@ -418,6 +421,8 @@ class ProgramView:
     findings: tuple[FindingView, ...]
     together: str
     """What all findings save; empty for fewer than two."""
+    without: Strip | None
+    """The step, and the step without all of them."""
     account: BarChart
     launches: Table | None
     order: Mapping[str, Any]

@@ -30,7 +30,7 @@ from ncu_toolkit.base.core.safe import csv_rows, script_json, slug, visible
 from ncu_toolkit.base.document.card import whole_percent
 from ncu_toolkit.base.document.tables import Cell, Column, Definition, Definitions, Table
 from ncu_toolkit.base.document.views import Answer, Chart, Fact, ProgramView, RunView
-from ncu_toolkit.base.render.pictures import course, icicle, roofline, stairs
+from ncu_toolkit.base.render.pictures import course, icicle, roofline, stairs, strip
 
 FOLDER: Final = "assets"
 #: The glossary's page, beside the front page.
@@ -548,6 +548,7 @@ def _environment() -> Environment:
         roofline=roofline,
         stairs=stairs,
         icicle=icicle,
+        strip=strip,
         packed_part=packed_part,
         packed_text=lambda text: packed(text.encode()),
         packed_json=lambda data: packed(msgspec.json.encode(data)),

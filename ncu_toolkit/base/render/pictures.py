@@ -4,12 +4,21 @@ style sheet."""
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from markupsafe import Markup, escape
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.document.card import Course, Icicle, Reach, RoofPicture, Tile, whole_percent
+from ncu_toolkit.base.document.card import (
+    Course,
+    Icicle,
+    Reach,
+    RoofPicture,
+    Strip,
+    Tile,
+    whole_percent,
+)
 from ncu_toolkit.base.document.views import StepChart
 
 #: A roofline's size, and the room around its plot, in pixels.
@@ -232,6 +241,50 @@ def stairs(chart: StepChart) -> Markup:
     return Markup(
         '<svg class="stairs" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">{}</svg>'
     ).format(_WIDE, high, _WIDE, high, chart.summary, Markup("".join(parts)))
+
+
+def strip(picture: Strip) -> Markup:
+    """A step before a fix and below it after: a bar is as high as its part of the axis is busy. Names
+    are text of the page, and bars take the width that they leave."""
+    longest, lanes = max(picture.us), ""
+    for turn, title in enumerate(("recorded", "if fixed")):
+        time = units.duration(picture.us[turn]).replace(" ", "\u202f")
+        lanes += f"<b>{title}</b><span>{time}</span>"
+        for row in picture.rows:
+            cells = (row.before, row.after)[turn]
+            if not (row.host or any(eighths for _, eighths in cells)):  # a stream of the fix
+                continue
+            end = math.ceil(picture.us[turn] / longest * len(cells) - 0.01)
+            lanes += (
+                f'<i>{escape(row.name)}</i><svg class="{"host" if row.host else "gpu"}" viewBox="0 0 {len(cells)} 8"'
+                f' preserveAspectRatio="none"><path class="bed" d="M0 4h{end}"/>{"".join(_bars(cells))}</svg>'
+            )
+    figure, _, unit = units.duration(longest).rpartition(" ")
+    whole = float(figure.replace(",", ""))
+    steps = (n * 10.0**power for power in range(-3, 6) for n in (1, 2, 5))
+    step = next(each for each in steps if 5 * each >= whole)
+    ticks = "".join(
+        f'<em style="left:{n * step / whole:.2%}">{n * step:g}</em>'
+        for n in range(int(whole / step) + 1)
+    )
+    return Markup(
+        '<div class="lanes" role="img" aria-label="{}">{}<i>{}</i><div>{}</div></div>'
+    ).format(picture.words, Markup(lanes), unit, Markup(ticks))
+
+
+def _bars(cells: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """The bars of one kind and height as one dashed line, which is as thick as they are high: a step
+    of thousands of launches takes a few kilobytes."""
+    dashes: dict[tuple[str, int], tuple[str, int]] = {}
+    start = 0
+    for cell, alike in groupby(cells):
+        before, end = dashes.get(cell, ("0", 0))
+        until = start + len([*alike])
+        dashes[cell] = f"{before} {start - end} {until - start}", until
+        start = until
+    for (kind, eighths), (drawn, _) in dashes.items():
+        if kind:
+            yield f'<path class="q-{kind}" d="M0 {8 - eighths / 2:g}h{start}" stroke-width="{eighths}" stroke-dasharray="{drawn} {start}"/>'
 
 
 def icicle(picture: Icicle, question: str, link: Callable[[str], str]) -> Markup:

@@ -4,7 +4,7 @@ Nothing is computed here. Every text is a `Text`, so nothing in a report is read
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.document.card import (
     Card,
     CodeLine,
+    Strip,
     UnitBar,
     Wait,
     cut_apart,
@@ -34,6 +35,9 @@ _BETWEEN: Final = 3
 _BARS: Final = (20, 12)
 _LABEL: Final = 8
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_LEVELS: Final = " ▁▂▃▄▅▆▇█"
+#: Columns from which on a card shows its step before and after a fix.
+_STRIP: Final = 80
 #: The part of a bar beyond what the unit's work needs.
 _LIGHTER: Final = "▒"
 #: A name is cut down to this many columns before another column is left out.
@@ -334,6 +338,8 @@ def card_lines(
         if card.of != Card.of:
             yield Text(card.of, style="dim")
         yield from _figures(card, width, ascii_only)
+    if card.strip and width >= _STRIP:
+        yield from (Text(), *_strip(card.strip, width))
     yield Text()
     for at, place in enumerate(card.where):
         yield from _place("where" if at == 0 else "and", place, width, links)
@@ -413,6 +419,28 @@ def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     if not any(bar.beyond for bar in bars):
         return ""
     return f"{'-' if ascii_only else _LIGHTER} busy beyond what its work needs at full speed"
+
+
+def _strip(shown: Strip, width: int) -> Iterator[Text]:
+    """A step before a change and after it: how busy its GPU is, and its host where that is shown. A
+    line ends each step."""
+    columns = width - 32
+    for name, host in (("GPU", False), ("host", True)):
+        rows = [row for row in shown.rows if row.host == host]
+        for turn, label in enumerate(("recorded", "if fixed") if rows else ()):
+            parts = [(row.before, row.after)[turn] for row in rows]
+            levels = [
+                min(8, sum(eighths for kind, eighths in at if kind != "host-wait"))
+                for at in zip(*parts, strict=True)
+            ]
+            edges = [round(at * len(levels) / columns) for at in range(columns + 1)]
+            bars = "".join(_LEVELS[-(-sum(levels[a:b]) // (b - a))] for a, b in pairwise(edges))
+            end = min(columns, round(columns * shown.us[turn] / max(shown.us)))
+            said = "" if host else f"idle {whole_percent(shown.idle[turn])}"
+            line = Text(f"  {name if not turn else '':4}  ") + Text(f"{label}  ", "dim")
+            line += Text(f"{bars[:end]}│".ljust(columns + 1), "cyan") + Text(f"  {said}")
+            line.rstrip()
+            yield line
 
 
 def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Text]:

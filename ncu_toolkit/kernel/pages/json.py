@@ -279,7 +279,8 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
 def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
     plain = {**asdict(shown), "headroom_text": shown.room}
-    for name in ("file", "then", "of", "untimed"):  # of the launch; of programs; `time_us` is null
+    # of the launch; of programs; `time_us` is null
+    for name in ("file", "then", "of", "strip", "untimed"):
         del plain[name]
     return plain
 

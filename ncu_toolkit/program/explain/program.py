@@ -14,6 +14,7 @@ from ncu_toolkit.base.document.card import (
     Card,
     CodeLine,
     State,
+    Strip,
     UnitBar,
     cut_apart,
     gain_text,
@@ -30,6 +31,7 @@ from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.kernel.explain.verdict import extents, lines_of
 from ncu_toolkit.program.diagnosis import DOMINANT
+from ncu_toolkit.program.explain.strip import strip_of
 from ncu_toolkit.program.model import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.traces.builder import own_code
 from ncu_toolkit.program.traces.choice import groups
@@ -160,7 +162,7 @@ def program_answer(
         first, summary=" ".join((*of_run(found), first.summary)),
         bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
-        next=next_command,
+        next=next_command, strip=_strip(found) if shown and not lead else None,
     )  # fmt: skip
     slowed = (_SLOWED,) * _idling(found)
     points = (*found.notes, step.said, *slowed, *_without_lines(found, known or {}))
@@ -169,6 +171,13 @@ def program_answer(
         points=tuple(visible(each) for each in points if each not in first.summary),
         tables=(_kernels(rows, top, flags, step),), notes=tuple(map(visible, step.trace.notes)),
     )  # fmt: skip
+
+
+def _strip(found: ProgramDiagnosis) -> Strip | None:
+    """The step without its first cause, where a step was found and that saves enough to be seen."""
+    first, steady = found.costly[0], found.step.how != "whole"
+    seen = first.ceiling_us >= _WORTH * found.account.wall_us
+    return strip_of(found, [first], "this fix") if steady and seen else None
 
 
 def of_run(found: ProgramDiagnosis) -> Iterator[str]:

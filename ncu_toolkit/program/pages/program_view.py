@@ -44,6 +44,7 @@ from ncu_toolkit.kernel.pages.page_view import (
 from ncu_toolkit.kernel.pages.run_view import GROUPS_SHOWN
 from ncu_toolkit.program.explain import program
 from ncu_toolkit.program.explain.ranks import job_answer
+from ncu_toolkit.program.explain.strip import strip_of
 from ncu_toolkit.program.model import (
     AccountPart,
     MarkKind,
@@ -171,6 +172,7 @@ def program_view(
         ),
         tuple(_finding(found, each) for each in (*costly, *good)),
         f"{whom[:1].upper()}{whom[1:]}: {saves}" if saves else "",
+        strip_of(found, costly, "all fixes") if saves else None,
         _account(found, kinds),
         launches,
         _order(found, rows, linked),
@@ -415,6 +417,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         Cell(program.saving(each, found), each.ceiling_us, bar=part), tuple(map(visible, each.arithmetic)),
         program.steps_of(each), "", evidence_table(each.evidence, "Evidence"),
         table("Where", specs, each.where, key="where") if each.where else None, each.rule,
+        None if each.good else strip_of(found, [each], "this fix"),
     )  # fmt: skip
 
 

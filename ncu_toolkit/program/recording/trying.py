@@ -384,7 +384,6 @@ def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> 
         return tried
     ids = tuple(each.rule for each in mine)
     saved = Replay(found.step, found.account).saved_us(*(each.edit for each in mine))
-    saved = max(saved, *(each.ceiling_us for each in mine))
     return msgspec.structs.replace(tried, causes=ids, ceiling_us=saved)
 
 

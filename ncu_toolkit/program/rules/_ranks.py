@@ -36,7 +36,8 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
     found, shown = _of_exchanges(job, usual), [(other.rank, usual)]
     if latest is not None:
         theirs = judge(latest)
-        host = _host(latest, other, theirs, usual)
+        longer = _longer(latest, other)
+        host = _host(theirs, usual) if longer[0] <= longer[1] else None
         shown.insert(0, (latest.rank, theirs))
         slower = 0.0
         if host is not None and host.rule == "launch-bound" and job.steps >= _STEPS:
@@ -50,14 +51,15 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
     return replace(job, findings=tuple(found), shown=tuple(shown))
 
 
-def _host(
-    late: RankRow, other: RankRow, theirs: ProgramDiagnosis, usual: ProgramDiagnosis
-) -> StepFinding | None:
-    """What the late rank's GPU idles for, where that is why it is late."""
+def _longer(late: RankRow, other: RankRow) -> tuple[float, float]:
+    """The microseconds that the late rank computes and idles longer."""
+    return late.compute_us - other.compute_us, late.idle_us - other.idle_us
+
+
+def _host(theirs: ProgramDiagnosis, usual: ProgramDiagnosis) -> StepFinding | None:
+    """What the late rank's GPU idles for longer."""
     there = {each.rule: each.ceiling_us for each in usual.costly}
     hosts = [each for each in theirs.costly if each.gaps]
-    if late.compute_us - other.compute_us > late.idle_us - other.idle_us:
-        return None
     return max(hosts, key=lambda each: each.ceiling_us - there.get(each.rule, 0.0), default=None)
 
 
@@ -79,8 +81,7 @@ def _late(
 ) -> StepFinding:  # fmt: skip
     """The rank for which the others wait, with what it does longer than a usual one."""
     other = job.usual
-    more = late.compute_us - other.compute_us
-    idle = late.idle_us - other.idle_us
+    more, idle = _longer(late, other)
     where: tuple[str, ...] = ()
     advice: list[str] = []
     if late.begins_us > 0.5 * late.caused_us and job.steps == 1:

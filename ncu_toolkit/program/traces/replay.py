@@ -12,14 +12,17 @@ ones, so that a step that is replayed unchanged need not take what was recorded:
 far it is off."""
 
 import statistics
+from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from operator import sub
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from ncu_toolkit.program.model import OTHER_WORK_US, Account, Call, Edit, Op, Step
+from ncu_toolkit.program.model import OTHER_WORK_US, Account, Call, Edit, Op, Step, StepTimes
+from ncu_toolkit.program.traces.classes import kernel_class
 
 #: Calls and operations that are replayed at most, and fewest and most repeats of the step.
 _MOST: Final = 24_000
@@ -49,12 +52,24 @@ _STAYS: Final = ("allocate", "free", "load")
 _Wait = tuple[int, int, int]
 
 
+class _Played(NamedTuple):
+    """A step as it was replayed: its length once it is steady, and of its last repeat when operations
+    and calls begin and end, in nanoseconds."""
+
+    edit: Edit
+    length: float
+    starts: Sequence[float]
+    ends: Sequence[float]
+    called: Sequence[float]
+    returned: Sequence[float]
+
+
 class Replay:
     """A step that can be replayed with changes. Takes about 0.1 s for 10,000 operations, and as much
     for each change."""
 
     def __init__(self, step: Step, account: Account) -> None:
-        self.ops, self.wall_us = step.ops, account.wall_us
+        self.step, self.ops, self.wall_us = step, step.ops, account.wall_us
         self.origin, self.length = step.window.start, step.window.end - step.window.start
         self.calls, pause = _calls(step)
         place = {at: i for i, (at, _) in enumerate(self.calls)}
@@ -77,7 +92,8 @@ class Replay:
         if step.how == "whole" and self.calls:  # it is not repeated
             self.repeats, self.before[0] = 1, 0
             self.begin = self.calls[0][1].start - self.origin
-        recorded = self._period(Edit()) / 1e3
+        self._played: dict[frozenset[int], tuple[tuple[Edit, ...], _Played]] = {}
+        recorded = self._play(Edit()).length / 1e3
         self.error = abs(recorded / self.wall_us - 1) if self.wall_us else 0.0
         """How far the step that is replayed unchanged is off the mean step, as a part (0-1) of it."""
         ours = step.trace.source.startswith("ncu-toolkit")
@@ -85,15 +101,72 @@ class Replay:
             cost = RECORDED[ours and each.line >= 0]
             self.before[i] = max(0, self.before[i] - max(0, cost - self.took[i]))
             self.took[i] = max(0, self.took[i] - cost)
-        self.unchanged = self._period(Edit())
+        self.unchanged = self.with_edits().length
         """Nanoseconds of the step without what recording costs."""
 
     def saved_us(self, *edits: Edit | None) -> float:
         """What changes, all made at once, save of the mean step, in microseconds."""
         if not self.unchanged:
             return 0.0
-        left = self._period(Edit.joined(filter(None, edits))) / self.unchanged
-        return self.wall_us * max(0.0, 1 - left)
+        return self.wall_us * max(0.0, 1 - self.with_edits(*edits).length / self.unchanged)
+
+    def with_edits(self, *edits: Edit | None) -> _Played:
+        """The step replayed with changes, all made at once; the same ones are replayed once."""
+        made = tuple(filter(None, edits))
+        key = frozenset(map(id, made))
+        if key not in self._played:  # which keeps the changes, so that no other has their ids
+            self._played[key] = made, self._play(Edit.joined(made))
+        return self._played[key][1]
+
+    def times(self, *edits: Edit | None) -> StepTimes:
+        """The mean step in time with changes, all made at once."""
+        played = self.with_edits(*edits)
+        length, scale = played.length or 1.0, self.wall_us / (self.unchanged or 1.0)
+        begin = ahead = 0.0
+        if self.step.how != "whole" and self.ops:  # the first work begins when it was recorded
+            other = played.edit.drops | played.edit.beside
+            first = next((at for at in range(len(self.ops)) if at not in other), 0)
+            begin = ahead = played.starts[first] - (self.ops[0].start - self.origin)
+            if self.calls and begin - played.called[0] > length:  # it queues later steps
+                ahead = played.called[0]
+        rows: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
+        for origin, spans in ((ahead, self._host_spans(played)), (begin, self._spans(played))):
+            for row, start, end, kind in spans:
+                if end <= start:
+                    continue
+                inside = (start - origin) % length
+                until = inside + min(end - start, length)
+                rows[row].append((inside * scale, min(until, length) * scale, kind))
+                if until > length:
+                    rows[row].append((0.0, (until - length) * scale, kind))
+        return StepTimes(length * scale, dict(rows))
+
+    def _host_spans(self, played: _Played) -> Iterator[tuple[str, float, float, str]]:
+        before, took, _, idle = self._edited(played.edit)
+        threads = [*dict.fromkeys((call.process, call.thread) for _, call in self.calls)]
+        for i, (_, call) in enumerate(self.calls):
+            start, end = played.called[i], played.returned[i]
+            row, pause = "host", before[i] + idle[i]
+            if self.side[i]:
+                row = f"host thread {1 + threads.index((call.process, call.thread))}"
+            else:
+                long = pause >= OTHER_WORK_US * 1e3
+                yield row, start - pause, start, "host-work" if long else "host-launch"
+            ready = min(end, start + took[i])
+            yield row, start, ready, "host-launch"
+            yield row, ready, end, "host-wait"
+
+    def _spans(self, played: _Played) -> Iterator[tuple[str, float, float, str]]:
+        kinds = [kernel_class(shape).id for shape in self.step.trace.shapes]
+        several = len({_stream(op) for op in self.ops}) > 1
+        gpus = len({op.device for op in self.ops}) > 1
+        for at, op in enumerate(self.ops):
+            row = f"stream {op.stream}" if several else "GPU"
+            row = f"GPU {op.device}, {row}" if gpus else row
+            row = f"new stream {op.path}".strip() if at in played.edit.beside else row
+            kind = kinds[op.shape] if op.kind == "kernel" else op.kind
+            if at not in played.edit.drops:
+                yield row, played.starts[at], played.ends[at], kind
 
     # What holds what
 
@@ -232,8 +305,7 @@ class Replay:
 
     # Replaying
 
-    def _period(self, edit: Edit) -> float:
-        """The length of a step with a change, in nanoseconds, once it is steady."""
+    def _play(self, edit: Edit) -> _Played:
         ops = self.ops
         lasts = [
             max(min(ns, _LEAST_NS), ns * edit.keeps.get(at, 1.0))
@@ -269,6 +341,7 @@ class Replay:
         history: list[list[float]] = []
         done: list[float] = []
         clock = began = last
+        called, returned = [0.0] * len(waits), [0.0] * len(waits)
         for repeat in range(self.repeats):
             ended = [0.0] * len(ops)
             history.append(ended)
@@ -282,13 +355,14 @@ class Replay:
                     by, steps, rest = wait
                     if steps <= repeat and by not in edit.drops:
                         end = max(end, history[repeat - steps][by] + rest)
+                called[i], returned[i] = start, end
                 if not self.side[i]:
                     began, clock = start, max(clock, end)
             done.append(max(ended, default=0.0) or clock)
-        if len(done) == 1:
-            return max(done[0], clock)
         half = len(done) // 2
-        return (done[-1] - done[half - 1]) / (len(done) - half)
+        length = (done[-1] - done[half - 1]) / (len(done) - half) if half else max(*done, clock)
+        times = map(sub, ended, lasts), ended, called, returned
+        return _Played(edit, length, *(array("d", each) for each in times))
 
     def _edited(
         self, edit: Edit
