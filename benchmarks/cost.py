@@ -48,7 +48,7 @@ SETS = (SET_NAME, "detailed", "full")
 LAUNCHES = 25
 SMALL = "512"
 FAMILY = "gemm_fp32"
-#: Asked in a process of its own, so that no context of ours is on the GPU while others are
+#: Asked in a separate process, so that this one has no context on the GPU while others are
 #: profiled.
 _FACTS = """
 import json
@@ -396,11 +396,11 @@ def table(data: Mapping[str, Any]) -> str:
         for left in data["left_out"]:
             name, _, repeat = left.partition(", repeat ")
             missing.setdefault(name, []).append(repeat)
-        told = (
+        reported = (
             f"{name} (repeat{'s' * (len(of) > 1)} {' and '.join(of)})"
             for name, of in missing.items()
         )
-        lines += [f"Not run for lack of time: {', '.join(told)}.", ""]
+        lines += [f"Not run for lack of time: {', '.join(reported)}.", ""]
     lines.append(provenance(data))
     return "\n".join(lines) + "\n"
 

@@ -254,7 +254,7 @@ def interval_limits(parts: Sequence[Sequence[str]]) -> str:
 
 
 def between(text: str, name: str, content: str) -> str:
-    """`text` with what stands between a marker and its end replaced. Raises ValueError where the
+    """`text` with what is between a marker and its end replaced. Raises ValueError where the
     markers are not there exactly once."""
     start, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->"
     if text.count(start) != 1 or text.count(end) != 1:

@@ -10,7 +10,7 @@
     python -m benchmarks.field score [--group GROUP] [--cases] [--out docs/lab/field.md]
 
 `fetch` brings the sources of the pairs of public repositories into the cache folder; --from takes
-a clone on this machine, bare or not, in place of the network.
+a clone on this machine, bare or not, instead of the network.
 
 Exit codes are those of ncu-toolkit; 5 where a pair fails, 3 where its sources are not fetched.
 """

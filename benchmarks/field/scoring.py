@@ -67,7 +67,7 @@ class Recorded:
     label: dict[str, Any]
     sides: dict[str, LaunchResult]
     chains: dict[str, float] = dataclasses.field(default_factory=dict)
-    """The part (0-1) of a side's call that one launch in place of the chain would save, by side;
+    """The part (0-1) of a side's call that one launch instead of the chain would save, by side;
     none where the launch meant is in no chain."""
 
     @property

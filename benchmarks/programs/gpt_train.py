@@ -1,4 +1,4 @@
-"""A small GPT as people first write it: FP32, attention and GELU written out, single-tensor AdamW.
+"""A small GPT as people first write it: FP32, unfused attention and GELU, single-tensor AdamW.
 About 820 launches a step. A second argument "nvtx" marks each step."""
 
 import math

@@ -237,29 +237,29 @@ class Runs:
         code, said, error = bounded(words, plan["folder"], RUN_SECONDS, environment)
         if code and lanes.STOPPED.is_set():
             return  # it was ended, and did not fail
-        told, why = {}, ""
+        reported, why = {}, ""
         try:
-            told = run.read_public(said, plan["how"]) if plan["how"] else run.last_json(said)
+            reported = run.read_public(said, plan["how"]) if plan["how"] else run.last_json(said)
         except (ValueError, KeyError, IndexError, TypeError) as problem:
             why = f"{problem!r}: "
         spent = json.loads(times.read_text()) if times.is_file() else {}
         with self.lock:
             kept = self.found.setdefault(name, {}).setdefault(variant, {"us": []})
-            if code or not told:
+            if code or not reported:
                 kept["code"], kept["error"] = code, why + (error or said)[-600:]
-            if told and recorded:
-                kept["recorded_us"] = told["us"]
+            if reported and recorded:
+                kept["recorded_us"] = reported["us"]
                 kept["recorded_seconds"] = round(spent.get("seconds", 0), 2)
-            elif told:
-                kept["us"] = [*kept["us"], told["us"]]  # type: ignore[misc]
+            elif reported:
+                kept["us"] = [*kept["us"], reported["us"]]  # type: ignore[misc]
                 kept["seconds"], kept["imports"] = (
                     round(spent.get(k, 0), 2) for k in ("seconds", "imports")
                 )
-            if told:
-                kept["result"], kept["steps"] = told.get("result"), told["steps"]
+            if reported:
+                kept["result"], kept["steps"] = reported.get("result"), reported["steps"]
             self.path.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         print(
-            f"{self.end - time.monotonic():6.0f} s left  {stem} recorded={recorded:d} code={code} {told.get('us')}",
+            f"{self.end - time.monotonic():6.0f} s left  {stem} recorded={recorded:d} code={code} {reported.get('us')}",
             flush=True,
         )
 

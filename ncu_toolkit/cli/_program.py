@@ -115,7 +115,7 @@ class ProgramCommand(click.Command):
                 raise UsageProblem(
                     f"{long} is an option of ncu, and `{self.name}` does not take it"
                     if not same
-                    else f"{long} {value} is of ncu, and `{self.name}` does not do that",
+                    else f"{long} {value} is an option of ncu that `{self.name}` does not support",
                     habit["says"][0].upper() + habit["says"][1:],
                 )
             words += [ours, value] if value else [ours]

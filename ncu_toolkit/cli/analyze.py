@@ -112,7 +112,7 @@ def command(
         )
     _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
     if form != "text" or output is not None or not sys.stdout.isatty():
-        complain(analysis.faults)  # on a terminal the text itself has said it
+        complain(analysis.faults)  # on a terminal the text itself contains it
     return analysis.exit_code
 
 
@@ -167,12 +167,12 @@ def refuse_for_traces(
     form: str, kernel: str, needs: tuple[Needs, ...], redacted: bool, *, alone: bool
 ) -> None:
     """Raise UsageProblem for options that no trace has, or none without a report beside it."""
-    named, whole = "and a trace is named", "and a trace is answered as a whole"
+    named, whole = "and a trace is named", "a trace is analyzed as a whole"
     for asked, what, remedy in (
-        (form == "sarif", f"--format {form} is of reports, {named}", "Use json, or leave the trace out"),
-        (kernel, f"--kernel chooses launches of reports, {whole}", "Leave --kernel out; --top N shows more kernels"),
-        (needs and alone, "--needs is of a report's launches", "Name a report beside the trace"),
-        (redacted, f"--redact is of reports, {named}", "Leave out --redact, or the trace"),
+        (form == "sarif", f"--format {form} applies to reports, {named}", "Use json, or leave the trace out"),
+        (kernel, f"--kernel selects launches of reports, and {whole}", "Leave --kernel out; --top N shows more kernels"),
+        (needs and alone, "--needs applies to launches of a report", "Name a report next to the trace"),
+        (redacted, f"--redact applies to reports, {named}", "Leave out --redact, or the trace"),
     ):  # fmt: skip
         if asked:
             raise UsageProblem(what, remedy)
@@ -229,7 +229,7 @@ def _show(
 
 def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
     """Write a page for each trace: the file `output`, or one in that folder."""
-    from ncu_toolkit.base.document.views import told_apart
+    from ncu_toolkit.base.document.views import distinct_names
     from ncu_toolkit.program.pages.program_view import write_program_page
 
     if len(programs.found) == 1 and (output is None or output.suffix.lower() in (".html", ".htm")):
@@ -239,7 +239,7 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
         return [write_program_page(found, page, each.known, name, each.job)]
     folder = output or Path("reports")
     make_folder(folder)
-    names = told_apart([each.path for each, _ in programs.found])
+    names = distinct_names([each.path for each, _ in programs.found])
     return [
         write_program_page(
             found,

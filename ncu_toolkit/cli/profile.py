@@ -207,7 +207,7 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
     return session
 
 
-#: Parameters that choose launches, in place of a step's.
+#: Parameters that choose launches, instead of a step's.
 _CHOOSE: Final = (
     "launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter", "exclude",
 )  # fmt: skip
@@ -245,7 +245,7 @@ def _profile_program(job: ProgramJob, probed: bool) -> None:
         replace(each, origin=replace(each.origin, file=str(folder / each.origin.file)))
         for each in run.profiles
     )
-    # what was skipped is told as notes and as the error
+    # what was skipped is reported in notes and as the error
     screen.print(run_text(replace(run, profiles=tuple(placed), skipped=())))
     at.keep(run, folder)
     if probed:

@@ -38,7 +38,7 @@ class _Try(ProgramCommand):
     words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SWITCH…] -- PROGRAM ARGUMENTS…"),
     everything=option("Try what the program's trace suggests, each setting alone, then all that are worth keeping at once.", "--all"),
     listed=option("List the settings.", "--list"),
-    runs=option("Runs a side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
+    runs=option("Runs per side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
     kernel=option("For settings of kernels: only a kernel with a name in which this regular expression is found.", "--kernel", "-k", default="",
         metavar="REGEX"),
     build=option('The command that builds the program, for settings of compilers: --build "nvcc -O2 app.cu -o app".', default="",
@@ -61,7 +61,7 @@ def command(
     line makes a setting permanent.
 
     A setting that breaks the program, slows it down, changes results more than it may, or changes
-    nothing is told as such. Ctrl-C keeps what was measured."""
+    nothing is reported as such. Ctrl-C keeps what was measured."""
     if listed:
         out.answer(list_answer())
         return

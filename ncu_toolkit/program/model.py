@@ -91,7 +91,7 @@ class PythonFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     function: str
     """Its name, with its class where that is known: `ToTensor.__call__`."""
     file: str
-    """Its file as the profiler names it, without what stands before `site-packages`."""
+    """Its file as the profiler names it, without what precedes `site-packages`."""
     line: int = 0
     """The line that ran, or the function's first where only that is known; 0 if unknown."""
 

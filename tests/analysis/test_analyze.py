@@ -365,7 +365,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_told_in_a_line(name: str, folder: Path, tmp_path: Path) -> None:
+def test_bad_input_is_reported_in_a_line(name: str, folder: Path, tmp_path: Path) -> None:
     change, code, state, remedy = BAD[name]
     path = tmp_path / "bad.ncu-rep"
     path.write_bytes(change((folder / "two.ncu-rep").read_bytes()))
@@ -475,10 +475,12 @@ def test_pages(folder: Path, tmp_path: Path) -> None:
 def test_the_next_command_names_any_file(name: str, tmp_path: Path) -> None:
     """As bash reads it, it is the very file; nothing in it could move a terminal's cursor."""
     odd = LaunchResult(**{**vars(launch_of(1.0)), "file": name})
-    told = answers.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
-    assert told.isprintable()
+    reported = answers.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
+    assert reported.isprintable()
     words = (
-        told.removeprefix("ncu-toolkit analyze ").partition(" --kernel")[0].partition(" --top")[0]
+        reported.removeprefix("ncu-toolkit analyze ")
+        .partition(" --kernel")[0]
+        .partition(" --top")[0]
     )
     (tmp_path / name).write_bytes(b"found")
     ended = subprocess.run(
@@ -803,7 +805,7 @@ def test_progress_counts_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "five.ncu-rep"
     path.write_bytes(report_files.first_launches(5))
     seen: list[tuple[str, int, int, Card | None]] = []
-    analyze.analyze([path], jobs=2, progress=lambda *told: seen.append(told))
+    analyze.analyze([path], jobs=2, progress=lambda *seen_now: seen.append(seen_now))
     assert {(path, launches) for path, _, launches, _ in seen if launches} == {(str(path), 5)}
     assert {judged for _, judged, _, _ in seen} <= {0, 1, 2, 3, 4, 5}
     assert max(judged for _, judged, _, _ in seen) == 5
@@ -816,7 +818,7 @@ from pathlib import Path
 from ncu_toolkit.base.core import shares
 from ncu_toolkit.kernel.analysis import analyze
 shares.PART_BYTES, analyze._FOLLOWED_S, seen = 60_000, 0.01, []
-found = analyze.analyze([Path(sys.argv[1])], jobs=2, progress=lambda *told: seen.append(told[-1]))
+found = analyze.analyze([Path(sys.argv[1])], jobs=2, progress=lambda *seen_now: seen.append(seen_now[-1]))
 (card,) = {each for each in seen if each is not None}
 assert card == found.groups[0].typical.card, card
 assert seen.index(card) < len(seen) - 2

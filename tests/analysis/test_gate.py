@@ -153,7 +153,7 @@ def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
         ("__import__('os')>1", "no function"), ("time.x>1", "Attribute"), ("time>", "cannot be read"), ("change('time')>0", "no function"),
         ("change('nope')>1 or time>1us", "no function 'change'"),
         ("time>5", "5 of what? Write 'time>5%' for a change, or 'time>5us'"), ("duration > 5 or time>1%", "Write 'duration>5%'"),
-        ("5<time", "of what"), ("time>1% and time>=2.5", "2.5 of what"), ("registers_per_thread>5us", "is no time"), ("time>5h", "'h' is no unit"),
+        ("5<time", "of what"), ("time>1% and time>=2.5", "2.5 of what"), ("registers_per_thread>5us", "is not a time"), ("time>5h", "not a unit"),
     ],
 )  # fmt: skip
 def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: str) -> None:

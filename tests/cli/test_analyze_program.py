@@ -160,10 +160,10 @@ def test_no_page_where_no_trace_can_be_read(run: Run, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--format", "sarif"), "--format sarif is of reports"),
+        (("--format", "sarif"), "--format sarif applies to reports"),
         (("--kernel", "naive"), "--kernel chooses launches of reports"),
-        (("--needs", "bytes=1MiB"), "--needs is of a report's launches"),
-        (("--format", "html", "--redact"), "--redact is of reports"),
+        (("--needs", "bytes=1MiB"), "--needs applies to launches of a report"),
+        (("--format", "html", "--redact"), "--redact applies to reports"),
     ],
 )
 def test_what_a_trace_has_not_is_refused(run: Run, options: tuple[str, ...], said: str) -> None:
@@ -368,9 +368,9 @@ def test_a_report_named_like_no_trace_is_answered_alone(run: Run, beside: Path) 
     assert "of the kernel time were profiled" not in ended.out
     assert "3 launches of 3 kernels" in ended.out
     assert "3 launches of 3 kernels" in run("inside", "--format", "brief").out
-    told = run("inside", "--format", "html", "--output", "pages").out.split()
-    assert len(told) == 6
-    assert all(Path(page).is_file() for page in told[1::2])
+    reported = run("inside", "--format", "html", "--output", "pages").out.split()
+    assert len(reported) == 6
+    assert all(Path(page).is_file() for page in reported[1::2])
 
 
 def test_the_only_trace_of_a_folder_is_its_reports_own(run: Run, beside: Path) -> None:

@@ -315,9 +315,9 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(
         (bad / "profile.ncu-rep").write_bytes(content)
     ended = run("report", "--output", "here")
     assert ended.code == EXIT_INPUT
-    told = " ".join(ended.out.split())
-    assert "left out 20260101-000000-bad" in told
-    assert says in told or "differs from what was recorded" in told
+    reported = " ".join(ended.out.split())
+    assert "left out 20260101-000000-bad" in reported
+    assert says in reported or "differs from what was recorded" in reported
     assert "1 run could not be read and is not in the report: 20260101-000000-bad" in ended.error
     assert Path("here/index.html").is_file(), "all others are shown"
 
@@ -470,7 +470,7 @@ def test_a_gate_fails_whether_or_not_its_table_is_read(tmp_path: Path, output: s
     assert ended.stderr.startswith("error: ")
 
 
-def test_messages_that_nobody_can_be_told_change_no_exit_code() -> None:
+def test_messages_that_cannot_be_written_change_no_exit_code() -> None:
     assert in_shell("NT lst 2> /dev/full").returncode == EXIT_USAGE
     assert in_shell("NT lst 2> >(true)").returncode == EXIT_USAGE
     ended = in_shell("NT list > /dev/full")
@@ -552,7 +552,7 @@ def test_an_interrupt_while_modules_load_is_one_line(tmp_path: Path) -> None:
 
 def test_a_defect_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ncu_toolkit.cli.list.load_families", lambda: 1 / 0)
-    assert run("list").error.startswith("error: a defect of ncu-toolkit: ZeroDivisionError")
+    assert run("list").error.startswith("error: a bug in ncu-toolkit: ZeroDivisionError")
 
 
 # completion, versions, and how much is said
@@ -664,7 +664,7 @@ def test_the_log_for_a_bug_report(
     assert catalogue.load_families()
     ended = run("list", "--log-file", "bug.log")
     assert ended.code == 70
-    assert "a defect of ncu-toolkit: RuntimeError: broken inside" in ended.err
+    assert "a bug in ncu-toolkit: RuntimeError: broken inside" in ended.err
     assert "Log: bug.log" in ended.err
     text = Path("bug.log").read_text()
     for expected in (

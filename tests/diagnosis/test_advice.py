@@ -41,7 +41,7 @@ def shared(opcodes: dict[str, int]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("opcodes", "told", "not_told"),
+    ("opcodes", "advised", "not_advised"),
     [
         (
             {"LDS": 20_000_000, "STS": 500_000, "FFMA": 10_000_000},
@@ -63,11 +63,11 @@ def shared(opcodes: dict[str, int]) -> str:
     ],
 )  # fmt: skip
 def test_advice_on_shared_memory_follows_the_executed_mix(
-    opcodes: dict[str, int], told: tuple[str, ...], not_told: tuple[str, ...]
+    opcodes: dict[str, int], advised: tuple[str, ...], not_advised: tuple[str, ...]
 ) -> None:
     text = shared(opcodes)
-    assert all(words in text for words in told)
-    assert not any(words in text for words in not_told)
+    assert all(words in text for words in advised)
+    assert not any(words in text for words in not_advised)
 
 
 @pytest.mark.parametrize(

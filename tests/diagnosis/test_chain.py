@@ -101,9 +101,9 @@ def test_the_answer_and_its_json_tell_a_chain() -> None:
     (point,) = answers.of_analysis(analysis).points
     assert "4 launches of one NVTX range (pass_0 to pass_3)" in point
     assert "If each reads what the one before wrote, 75" in point
-    (told,) = json.loads(writer.analysis_document(analysis))["chains"]
-    assert told["launches"] == ["0.0", "0.1", "0.2", "0.3"]
-    assert told["fused_us"] < told["now_us"] / 2
+    (reported,) = json.loads(writer.analysis_document(analysis))["chains"]
+    assert reported["launches"] == ["0.0", "0.1", "0.2", "0.3"]
+    assert reported["fused_us"] < reported["now_us"] / 2
 
 
 def test_launches_that_were_chosen_are_no_chain() -> None:

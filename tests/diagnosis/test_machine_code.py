@@ -81,7 +81,7 @@ def test_local_memory_says_what_lies_there(sass: tuple[str, ...], said: str, adv
     assert len(found.advice) == advice
 
 
-def test_local_memory_is_told_by_the_code_alone() -> None:
+def test_local_memory_is_reported_by_the_code_alone() -> None:
     spilled = local(code=MachineCode(100, {"LDL": 8, "STL": 8}))
     assert spilled.summary.startswith("Registers spill:")
     array = local(code=MachineCode(100, {"LDL": 8, "STL": 8}, 12))

@@ -65,7 +65,7 @@ def test_numbers_from_memory_are_still_divided_but_by_reciprocals() -> None:
         for rows in (on_indices, on_data)
     )
     assert indices.saved > data.saved + 0.1
-    assert "reciprocals in place of divisions" in " ".join(data.arithmetic).lower()
+    assert "reciprocals instead of divisions" in " ".join(data.arithmetic).lower()
     assert "reciprocal" in " ".join(data.advice)
 
 

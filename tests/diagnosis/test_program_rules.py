@@ -148,7 +148,7 @@ FFT = "void vector_fft<256u, EPT<8u>, 2u, 12u, (layout_t)0, unsigned int, double
         ([programs.ADD, *[DOUBLE] * 12], 0),
     ],
 )
-def test_double_is_told_only_beside_single(names: list[str], double: int) -> None:
+def test_double_is_reported_only_beside_single(names: list[str], double: int) -> None:
     step, account = step_of(kernels(*names))
     finding = of_rule(diagnose_program(step, account), "double-precision")
     assert (finding is not None) == bool(double)
@@ -192,8 +192,8 @@ def test_an_authors_own_long_launches_of_few_blocks_have_a_grid_too_small() -> N
         assert found.ops == (0, 2)
         assert found.ceiling_us == pytest.approx(2 * us * (1 - 16 / 132))
         step, account = step_of(kernels("scan_kernel", programs.ADD, us=us), grids=[16, 528])
-        told = named(diagnose_program(step, account, known(0, 0.9, grid)))
-        assert told == [grid if us > 100 else streams], "counters confirm what the trace shows"
+        reported = named(diagnose_program(step, account, known(0, 0.9, grid)))
+        assert reported == [grid if us > 100 else streams], "counters confirm what the trace shows"
 
 
 def test_fused_attention_and_a_router_are_no_attention() -> None:
@@ -344,7 +344,7 @@ def test_compiled_code_is_not_to_be_compiled() -> None:
     assert left.advice[0].startswith("torch.compile left these launches out")
 
 
-def test_a_gpu_without_tf32_is_told_of_fp16() -> None:
+def test_a_gpu_without_tf32_is_reported_of_fp16() -> None:
     """In every framework: PyTorch by a kernel of its own, JAX and CuPy as well."""
     v100 = Device("Tesla V100-SXM2-16GB", (7, 0))
     for other in (programs.ADD, "loop_add_fusion", "cupy_add__float32_float32_float32", "my(int)"):
@@ -382,7 +382,7 @@ def test_copies_are_named_by_what_makes_them() -> None:
     step, account = step_of(kernels(*[masked, direct, masked, direct, masked]))
     found = of_rule(diagnose_program(step, account), "layout-copies")
     assert found is not None
-    assert re.search("mostly .*triu_tril_kernel .* and copies into another order", found.summary)
+    assert re.search("mostly .*triu_tril_kernel .* and layout changes", found.summary)
     assert len(found.advice) == 1
 
 
@@ -436,7 +436,7 @@ def test_products_of_a_gpu_that_is_not_named_or_not_known() -> None:
     assert outcomes["fp32-matmul"].outcome == "abstained"
 
 
-def test_idle_time_without_a_finding_is_told() -> None:
+def test_idle_time_without_a_finding_is_reported() -> None:
     step, account = step_of(
         [("a(float*)", 100.0, 30.0, "between"), ("b(float*)", 100.0, 1.0, "sync")] * 4
     )
@@ -447,7 +447,7 @@ def test_idle_time_without_a_finding_is_told() -> None:
         "43 % of the step is in a",
         "43 % of the step is in b",
     ]
-    assert note.startswith("For 13")
+    assert note.startswith("The GPU is idle for 13")
     assert "of the step" in note
     step, account = step_of([("a(float*)", 900.0, 10.0, "between")] * 4)
     assert not any(each.startswith("For") for each in diagnose_program(step, account).notes)
@@ -558,7 +558,7 @@ def test_a_kernel_at_its_roof_has_nothing_to_gain() -> None:
 
 
 def test_only_the_author_of_a_librarys_kernel_changes_it() -> None:
-    for kernel, bottleneck, metric, told in (
+    for kernel, bottleneck, metric, reported in (
         ("mine(float*)", "barrier-imbalance", "duration", True),
         ("void cub::DeviceRadixSort<int>(int*)", "barrier-imbalance", "duration", False),
         (programs.TANH, "grid-too-small", "waves", True),
@@ -571,9 +571,9 @@ def test_only_the_author_of_a_librarys_kernel_changes_it() -> None:
         fact = Evidence(metric, "", 1.0, "", "")
         finding = replace(verdict.primary, evidence=(fact,))
         found = diagnose_program(step, account, {0: (profile, Diagnosis((finding,)))})
-        assert named(found) == [bottleneck] * told
+        assert named(found) == [bottleneck] * reported
         shown = for_caller(Diagnosis((finding,)), step.trace.shapes[0]).primary
-        assert (shown.speedup, shown.weight) == ((2.0, 0.0) if told else (None, 0.5))
+        assert (shown.speedup, shown.weight) == ((2.0, 0.0) if reported else (None, 0.5))
 
 
 def test_products_that_wait_for_something_else_have_no_gain() -> None:

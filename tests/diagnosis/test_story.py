@@ -1,4 +1,4 @@
-"""Do the recordings bear out what the kernels' headers say, and the story of the FP32 ladder?
+"""Do the recordings confirm what the kernels' headers say, and the story of the FP32 ladder?
 Failures carry the measured figures."""
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def alone(profile: Profile, name: str, times: int = 1, factor: float = 1.0) -> g
     return replace(side(known), name=name, times_us=(lasts,) * times, profiles=(known,) * times)
 
 
-def test_what_has_no_partner_is_told_by_the_total(launches: tuple[Profile, Profile]) -> None:
+def test_what_has_no_partner_is_reported_by_the_total(launches: tuple[Profile, Profile]) -> None:
     fast, slow = launches[1], launches[0]
     old = {(1,): alone(fast, "fused"), (2,): alone(slow, "gone_twice", 2)}
     new = {(1,): alone(slow, "fused")}
@@ -150,7 +150,7 @@ def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, 
         found = differences.outcome(old, replace(new, time_us=after))
         assert found
         assert found.inside is inside
-        first, second = differences.told(found, old, new)
+        first, second = differences.against_prediction(found, old, new)
         assert first.endswith(f"which lies {side_of_it} that interval.")
         assert second.startswith("Another limit remains: Grid too small, ")
     # An interval that is shown as open ends nowhere.
@@ -159,14 +159,18 @@ def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, 
     )
     assert open_ended
     assert open_ended.inside is True
-    assert differences.told(open_ended, old, new)[0].endswith("lies inside that interval.")
+    assert differences.against_prediction(open_ended, old, new)[0].endswith(
+        "lies inside that interval."
+    )
     at_roof = replace(new, state="roof", title="At the DRAM roof", gain="nothing left to gain")
     assert (
-        differences.told(found, old, at_roof)[1]
+        differences.against_prediction(found, old, at_roof)[1]
         == "The new kernel is at the DRAM roof, nothing left to gain."
     )
     same = replace(new, bottleneck=old.bottleneck)
-    assert differences.told(found, old, same)[1].startswith("The same limit remains: ")
+    assert differences.against_prediction(found, old, same)[1].startswith(
+        "The same limit remains: "
+    )
     for changed in (
         replace(new, time_us=158.0),  # within what two profiles of one kernel differ by
         replace(new, time_us=200.0),

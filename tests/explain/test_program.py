@@ -161,7 +161,7 @@ def test_the_first_screen_answers() -> None:
     assert re.search(r"products +█+▍? +67 %", text)
 
 
-def test_idle_time_is_one_bar_and_its_causes_are_told() -> None:
+def test_idle_time_is_one_bar_and_its_causes_are_reported() -> None:
     first = explain.program_answer(gpt()).cards[0]
     idle = [bar for bar in first.bars if bar.label == "GPU idle"]
     assert [round(bar.busy * 100) for bar in idle] == [6]
@@ -262,11 +262,11 @@ def test_a_healthy_step_says_so() -> None:
     )
     text = shown(explain.program_answer(healthy(considered=ruled)))
     assert "Nothing stands out" in text
-    assert "No known cause of lost time shows." in text
+    assert "No known cause of lost time was found." in text
     assert "saves" not in text
     assert "then" not in text
     bare = explain.program_answer(healthy())
-    assert bare.cards[0].summary == "No known cause of lost time shows."
+    assert bare.cards[0].summary == "No known cause of lost time was found."
     good = msgspec.structs.replace(
         FP32, good=True, title="Products on tensor cores", summary="They are."
     )
@@ -345,7 +345,7 @@ def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> Non
     answer = explain.program_answer(small, {0: (profile, Diagnosis((roof,)))})
     first, second = answer.cards
     assert plain(first.title) == "67 % of the step is at or near a roof of the GPU"
-    assert first.sureness == "if all work is needed"
+    assert first.sureness == "unless it moves data it does not need"
     assert first.then[0][0] == OPTIMIZER.title
     assert second.title == OPTIMIZER.title
     slow = Finding("tail-effect", "Uneven.", "low", (), None, (), ())
@@ -429,7 +429,7 @@ def test_a_generic_kernel_is_called_by_its_functor(kernel: str, function: str, l
     assert explain.label_of(Launch(kernel, function, (1, 1, 1), (1, 1, 1))) == label
 
 
-def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is() -> None:
+def test_a_kernel_of_ones_own_that_takes_most_time_is_reported_where_nothing_else_is() -> None:
     trace = program_traces.no_step()
     own = Launch("mine(float*)", "mine", (64, 1, 1), (256, 1, 1))
     trace = msgspec.structs.replace(

@@ -74,7 +74,7 @@ def test_a_program_that_does_not_end(
     done = profiled("3", "wait", options=options)
     assert done.exit_code == 0, done.output
     assert "exit code" not in done.output
-    assert f"The recorded run was ended after {after}, as was asked" in done.output
+    assert f"The recorded run was ended after {after}, as requested" in done.output
     assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
 
 

@@ -353,7 +353,7 @@ class nn:
 def test_switches_that_are_of_no_use(
     runner: Callable[..., ProgramRunner], made: Path, tmp_path: Path
 ) -> None:
-    """One changes results, one breaks the program, one changes nothing; each is told as such, and only
+    """One changes results, one breaks the program, one changes nothing; each is reported as such, and only
     the first runs in all rounds."""
     (tmp_path / "torch.py").write_text(FAKE_TORCH)
     log = tmp_path / "log"

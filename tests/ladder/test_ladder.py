@@ -158,7 +158,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         (replaced('"A step"', '" "'), "title is ' '. Write what it is"),
         (replaced('"A step"', "3"), "title is 3, expected a string"),
         (replaced('"step"', '"stepp"'), "kind is 'stepp'. It is one of step, regression"),
-        ('titel = "x"\n' + HEADER, "titel is no known key. Did you mean 'title'"),
+        ('titel = "x"\n' + HEADER, "titel is not a known key. Did you mean 'title'"),
         (
             replaced('minimum_cc = "8.0"', 'minimum_cc = "sm_80"'),
             "minimum_cc is 'sm_80'. Write a compute capability",
@@ -185,7 +185,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         (replaced('args = ["A", "M"]', "args = [1]"), "launch[0].args[0] is 1, expected a string"),
         (
             replaced('args = ["A", "M"]', 'args = ["A", "M"]\nclusters = 2'),
-            "launch[0].clusters is no known key. kernels/README.md lists",
+            "launch[0].clusters is not a known key. kernels/README.md lists",
         ),
         (HEADER + "[search]\nBN = [1]\n", "search.BN is no parameter"),
         (
@@ -198,7 +198,7 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
             HEADER + '[expect.sass]\npresent = ["lds 128"]\n',
             "expect.sass.present[0] is 'lds 128'. Write opcodes",
         ),
-        (HEADER + "[expect.sass]\nregisters = 3\n", "expect.sass.registers is no known key"),
+        (HEADER + "[expect.sass]\nregisters = 3\n", "expect.sass.registers is not a known key"),
         (
             HEADER + '[[expect.profile]]\nsays = "x"\ncheck = "exec(\'STS\') > 0"\n',
             "no function 'exec'. Did you mean 'executed'",
@@ -222,20 +222,20 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
         ('removes = "Memory Latency"\n' + HEADER, "removes is 'Memory Latency'"),
         (
             "[[[\n",
-            "the head block is no valid TOML: Invalid initial character for a key part (at line 2",
+            "the head block is not valid TOML: Invalid initial character for a key part (at line 2",
         ),
         (
             replaced("BM = 64", "BM = "),
-            "the tail block is no valid TOML: Invalid value (at line 12",
+            "the tail block is not valid TOML: Invalid value (at line 12",
         ),
-        ("launch = 3\n", "launch stands in the head block. Move it to the tail block"),
-        (HEADER.replace('kind = "step"\n', ""), "kind is missing. It stands in the head block"),
+        ("launch = 3\n", "launch is in the head block. Move it to the tail block"),
+        (HEADER.replace('kind = "step"\n', ""), "kind is missing. It belongs in the head block"),
         (
             replaced('kind = "step"\n', "").replace("minimum_cc", 'kind = "step"\nminimum_cc'),
-            "kind stands in the tail block. Move it to the head block",
+            "kind is in the tail block. Move it to the head block",
         ),
-        (replaced("minimum_cc", 'removes = ""\nminimum_cc'), "removes stands in the tail block"),
-        (replaced("+++*/\nCODE\n/*+++\n", ""), "minimum_cc stands in the head block"),
+        (replaced("minimum_cc", 'removes = ""\nminimum_cc'), "removes is in the tail block"),
+        (replaced("+++*/\nCODE\n/*+++\n", ""), "minimum_cc is in the head block"),
         (replaced("\n/*+++\nminimum_cc", "\n/*+++\n+++*/\n/*+++\nminimum_cc"), "a second block"),
         (HEADER + "+++*/\nint after;\n/*\n", "a second block that is not the end of the file"),
     ],

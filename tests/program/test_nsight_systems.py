@@ -188,7 +188,7 @@ def test_what_nsys_says_of_lost_events_is_a_note(tmp_path: Path) -> None:
         {"start": b"\xff"},
     ],
 )  # fmt: skip
-def test_absurd_times_are_left_out_and_told(tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_absurd_times_are_left_out_and_reported(tmp_path: Path, bad: dict[str, Any]) -> None:
     found = read(tmp_path, **{f"{ACTIVITY}KERNEL": [KERNEL, {**KERNEL, **bad}]})
     assert (len(found.ops), found.notes) == (1, ("1 launch has impossible times and is left out.",))
 
@@ -210,7 +210,7 @@ def sqlite(path: Path, *statements: str) -> Path:
     return path
 
 
-def test_other_databases_are_told_what_they_are(tmp_path: Path) -> None:
+def test_other_databases_are_reported_what_they_are(tmp_path: Path) -> None:
     other = sqlite(tmp_path / "a.sqlite", "CREATE TABLE test (a)")
     nvprof = sqlite(
         tmp_path / "b.sqlite",
@@ -264,7 +264,7 @@ def test_a_generated_column_cannot_call_out(tmp_path: Path) -> None:
         read_trace(path)
 
 
-def test_every_cut_is_told(tmp_path: Path) -> None:
+def test_every_cut_is_reported(tmp_path: Path) -> None:
     data = write(tmp_path / "run.sqlite", tables()).read_bytes()
     for length in (16, 20, 99, 100, 4096, len(data) // 2, len(data) - 1):
         cut = tmp_path / "cut.sqlite"

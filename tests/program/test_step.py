@@ -82,7 +82,7 @@ def test_no_step_is_better_than_a_false_one(program: Callable[[], Trace]) -> Non
     step = check(find_step(program()))
     assert step.how == "whole"
     assert len(step.windows) == 1
-    assert step.said.startswith("No part of the run repeats, so it is the whole run")
+    assert step.said.startswith("No part of the run repeats, so this is the whole run")
 
 
 @pytest.mark.parametrize("seed", range(6))

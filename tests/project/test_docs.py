@@ -73,18 +73,18 @@ def test_figures_of_the_results_are_the_recordings() -> None:
 def test_figures_of_the_readme_are_those_of_the_documents() -> None:
     """Figures in sentences: those of the field benchmark, and of the cost of profiling."""
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    told = re.search(
+    reported = re.search(
         r"Of (\d+) pairs .*? (\d+) public\), .*? first in (\d+); .*? did in (\d+)\.", readme
     )
     later = re.search(r"Of (\d+) later pairs, .*? in (\d+) \(.*?: (\d+)\)", readme)
     passes = re.search(r"in (\d+) replay passes .*? `full` set takes (\d+)", readme)
-    assert told
+    assert reported
     assert later
     assert passes
     _, _, field = (
         (ROOT / "docs" / "lab" / "field.md").read_text(encoding="utf-8").partition("## The sealed")
     )
-    count, public, first, theirs = told.groups()
+    count, public, first, theirs = reported.groups()
     assert f"| ncu-toolkit, public | {public} | " in field
     assert "First {1} of {0} (".format(*later.groups()) in field
     assert f"Nsight Compute's rules: {later[3]} and " in field
@@ -107,7 +107,7 @@ def test_a_card_names_the_report_of_the_command_above_it(name: str) -> None:
     )
 
 
-def test_sessions_are_told_by_the_recordings() -> None:
+def test_sessions_are_reported_by_the_recordings() -> None:
     def run(family: str, created: str) -> Run:
         return replace(recorded_run, created=created, timings=(timing_of(family),))
 
@@ -127,7 +127,7 @@ def test_sessions_are_told_by_the_recordings() -> None:
     )
 
 
-def test_a_kind_is_told_once() -> None:
+def test_a_kind_is_reported_once() -> None:
     assert re.findall(r"\([^()]*\) \([^()]*\) \|", generate.rung_tables()) == []
 
 
@@ -147,10 +147,10 @@ def test_tuned_sizes_are_counted() -> None:
     assert f"at {words[len(found)]} sizes. At {words[len(others)]} of them other tiles" in text
 
 
-def test_what_was_not_measured_is_told_by_name() -> None:
+def test_what_was_not_measured_is_reported_by_name() -> None:
     text = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
-    told = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
-    assert f"Not run for lack of time: {told}" in text
+    reported = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
+    assert f"Not run for lack of time: {reported}" in text
 
 
 def test_drawings_are_plain_pictures() -> None:

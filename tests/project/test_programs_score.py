@@ -165,7 +165,7 @@ def test_a_kernel_of_ones_own_is_no_cause(tmp_path: Path) -> None:
     assert "no report is there: 1, of which 1 have the kernel named" in score.document(programs)
 
 
-def test_what_does_not_count_is_told(folder: Path, tmp_path: Path) -> None:
+def test_what_does_not_count_is_reported(folder: Path, tmp_path: Path) -> None:
     for name in (GPT, BOUND):
         (tmp_path / f"{name}.before.ncu-trace").write_bytes(
             (folder / f"{name}.before.ncu-trace").read_bytes()

@@ -21,7 +21,7 @@ from ncu_toolkit.kernel.pages.roofline import DeviceRoof
 
 
 def verdict(profile: Profile) -> Diagnosis:
-    """A stand-in: what is told here does not rest on the verdicts."""
+    """A stand-in: the story does not depend on the verdicts."""
     return Diagnosis((Finding("shared-bank-conflict", "", "high", (), 1.03, (), ()),))
 
 

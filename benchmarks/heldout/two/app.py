@@ -2,7 +2,7 @@
 that its twin lacks.
 
 The kernels were written blind, by somebody else who knew no rule of the toolkit either, after what
-the first set showed had been mended, and scored before anybody who writes rules had seen a source,
+the first set showed had been fixed, and scored before anybody who writes rules had seen a source,
 a report or truth.json. That holds no longer: see ../README.md. Each function below says what its
 kernels compute and what is planted in `mNN_a`; truth.json says why, and what else would be a fair
 answer. `../harness.py` says how to run it. At most 6 GB of GPU memory; no cuBLAS or cuRAND."""

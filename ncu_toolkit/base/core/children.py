@@ -112,9 +112,9 @@ def processes(mark: str, leader: int = 0, name: str = MARK) -> Iterator[int]:
     word = f"\0{name}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            told = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            mine = leader and str(leader) in told[2:4]
-            if told[0] not in "ZX" and (mine or word in b"\0" + (path / "environ").read_bytes()):
+            state = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            mine = leader and str(leader) in state[2:4]
+            if state[0] not in "ZX" and (mine or word in b"\0" + (path / "environ").read_bytes()):
                 yield int(path.name)
 
 

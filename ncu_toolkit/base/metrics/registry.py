@@ -1,4 +1,4 @@
-"""The metric registry: every Nsight metric name the toolkit reads stands here and nowhere else.
+"""The metric registry: every Nsight metric name the toolkit reads is here and nowhere else.
 
 A `Metric` maps a short name to the profiler's names (the first present wins), our unit and a
 meaning. `since` and `until` (compute capability) separate "not available on this GPU" from "not
@@ -95,7 +95,7 @@ STALL_REASONS: Final[dict[str, str]] = {
     "imc_miss": "Waiting for an immediate constant that is not in the constant cache.",
     "no_instruction": "The next instruction is not in the instruction cache, or the warp has just jumped far.",
     "sleeping": "The warp put itself to sleep (nanosleep) or all its lanes yielded.",
-    "misc": "A reason that has no name of its own.",
+    "misc": "A reason without a name.",
     "gmma": "Waiting to start a warpgroup matrix instruction (WARPGROUP.ARRIVE), on Hopper only.",
 }
 _STALL_UNTIL: Final = {"imc_miss": (9, 0), "gmma": (9, 0)}

@@ -191,7 +191,7 @@ class StallStack:
 
 @dataclass(slots=True)  # frozen, half a million take a second longer to make
 class Instruction:
-    """One SASS instruction with what was counted at it, warp-level unless said; None where not."""
+    """One SASS instruction with what was counted at it, warp-level unless stated; None where not."""
 
     index: int
     address: int
@@ -260,7 +260,7 @@ class MachineCode:
     instructions: int = 0
     """Without those that fill the end."""
     opcodes: Mapping[str, int] = field(default_factory=dict)
-    """By base opcode, of the few that are told by their word (kernel/sass/disassembly.py)."""
+    """By base opcode, of the few that are known by their word (kernel/sass/disassembly.py)."""
     indexed: int = 0
     """Accesses of local memory away from the stack pointer: of an array indexed at run time."""
 

@@ -144,9 +144,9 @@ def _asks_for_none(source: Path, folder: Path, arch: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         poison = Path(scratch).resolve() / "poison.h"
         poison.write_text(f"#pragma GCC poison {' '.join(_ASKS)}\n#ifdef {_ASKS[0]}\n#endif\n")
-        _, said = preprocessed(source, arch, _TIMEOUT, ("-include", str(poison)))
+        _, errors = preprocessed(source, arch, _TIMEOUT, ("-include", str(poison)))
     known = False  # whether this preprocessor knows poison at all
-    for name, line, at in (places := _POISONED.findall(said)):
+    for name, line, at in (places := _POISONED.findall(errors)):
         path = Path(name).resolve()
         known = known or path == poison
         if path in copies:
@@ -155,7 +155,7 @@ def _asks_for_none(source: Path, folder: Path, arch: str) -> bool:
                 return False
         elif path != poison and not any(path.is_relative_to(each) for each in _compilers()):
             return False
-    return known and len(places) == len(_POISON.findall(said))
+    return known and len(places) == len(_POISON.findall(errors))
 
 
 def _compilers() -> tuple[Path, ...]:
@@ -164,7 +164,7 @@ def _compilers() -> tuple[Path, ...]:
 
 
 def _plainly(line: str, at: int) -> bool:
-    """Whether what asks for a file stands there as it is, and for a name below its own folders."""
+    """Whether what asks for a file is there unchanged, and for a name below its own folders."""
     asked = _ASKED.match(line, at)
     name = asked[1] if asked else ""
     inside = name and not name.startswith("/") and ".." not in PurePosixPath(name).parts

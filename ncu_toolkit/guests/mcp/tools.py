@@ -106,7 +106,7 @@ class GlossaryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     unit: str = ""
     source: str = ""
-    see: Annotated[str, Meta(description="a resource that says more")] = ""
+    see: Annotated[str, Meta(description="a resource with details")] = ""
 
 
 #: A schema names it, so it has the name that models know.
@@ -214,7 +214,7 @@ class Tools:
             replace(each, gpu="", shape="", bars=(), waits=(), headroom=None)
             for each in shown.cards
         )
-        shown = replace(shown, cards=tuple(cards))  # what `analyze` has told
+        shown = replace(shown, cards=tuple(cards))  # what `analyze` has shown
         return lay_out(shown, budget_tokens, (mark,), part=part, base=base)
 
     def where(
@@ -277,7 +277,7 @@ class Tools:
         if not key:
             names = {each.title.lower(): each.title for each in terms.values()}
             near = difflib.get_close_matches(term.lower(), names, _NEAR, 0.5)
-            hint = f"Near it are {', '.join(names[each] for each in near)}" if near else ""
+            hint = f"Try one of {', '.join(names[each] for each in near)}" if near else ""
             raise UsageProblem(f"the glossary has no '{visible(term, 80)}'", hint)
         found = terms[key]
         about = next((word for word in found.words if found.group in ("bottleneck", "cause")), "")
@@ -378,7 +378,7 @@ class Tools:
             mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) or not (python or mode & 0o111):
             raise UsageProblem(
-                f"'{visible(file, 200)}' is no program", "Name an executable file below the root"
+                f"'{visible(file, 200)}' is not a program", "Name an executable file below the root"
             )
         whole = str(self.root.path / PurePosixPath(name))
         return (program, whole, *arguments[1:]) if python else (whole, *arguments)
@@ -443,7 +443,7 @@ def bottleneck_page(name: str) -> str:
     if name not in rules():
         near = difflib.get_close_matches(name, rules(), 1)
         raise UsageProblem(
-            f"there is no bottleneck '{visible(name, 80)}'", f"Near it is {near[0]}" if near else ""
+            f"there is no bottleneck '{visible(name, 80)}'", f"Try {near[0]}" if near else ""
         )
     about = page(name)
     lines = [f"# {about.title}", about.summary]

@@ -50,8 +50,8 @@ _CACHES: Final[tuple[Cache, ...]] = ("warm", "flushed")
 #: (about 200 µs at 2 GHz).
 _SPIN: Final = 400_000
 #: Why a run does not count.
-NO_ROOM: Final = "the pressure found no room beside the kernel"
-WAITED: Final = "the kernel found no room beside the pressure, and waited for its end"
+NO_ROOM: Final = "the pressure kernel found no room next to the kernel"
+WAITED: Final = "the kernel found no room next to the pressure kernel, and waited for its end"
 
 
 class Bench:

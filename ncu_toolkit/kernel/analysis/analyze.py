@@ -640,7 +640,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
             timeout,
             lambda index: f"part {index + 1} of '{path}'",
             fresh=True,
-        ) as crew,
+        ) as pool,
     ):
         parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
         if ncu_action.fits_here():
@@ -649,8 +649,8 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
             if note and not options.kernel:
                 code = {longest: file.codes[longest]}
                 alone = reader.ReportPart(file.path.name, "", {}, codes=code, span=[longest])
-                crew.fork(1, partial(_first_card, path, first, options, alone, note))
-            crew.fork(min(jobs, len(spans)), partial(_prepare, first))
+                pool.fork(1, partial(_first_card, path, first, options, alone, note))
+            pool.fork(min(jobs, len(spans)), partial(_prepare, first))
         report, part = _examined(file, options, jobs, timeout, Path(scratch))
         tasks = [
             (path, str(own), options, part.of(span), note)
@@ -663,7 +663,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
         def write(index: int) -> None:
             file.write_part(parts[index], spans[index])
 
-        for done in crew.run(tasks, jobs, before=write):
+        for done in pool.run(tasks, jobs, before=write):
             parts[done.index].unlink(missing_ok=True)
             if done.error is not None:
                 if not options.allow_partial or isinstance(done.error, EnvironmentProblem):

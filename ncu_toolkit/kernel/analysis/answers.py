@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import counted, shortlist
 from ncu_toolkit.base.document.card import NAME, kernel_name
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
-from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer, Kind, answer, told_apart
+from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer, Kind, answer, distinct_names
 from ncu_toolkit.base.model import Finding, Location
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult
 from ncu_toolkit.kernel.diagnosis import figures
@@ -40,7 +40,7 @@ _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
-#: What names in a comparison's table may be cut to: two of them, so that both can be told.
+#: What names in a comparison's table may be cut to: two of them, so that both are shown.
 _SHORTEST: Final = 20
 #: A change (new over old, less 1) from which on it is shown as a factor.
 _FACTOR: Final = 9.0
@@ -59,7 +59,7 @@ def of_analysis(
     """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`. `across`
     adds what costs time across the kernels of many launches, or answers with that."""
     groups = analysis.judged
-    names = told_apart([file.path for file in analysis.files])
+    names = distinct_names([file.path for file in analysis.files])
     kinds = [
         Kind(
             replace(group.typical.card, file=names.get(group.typical.file, "")),
@@ -223,10 +223,10 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     words = next(each for pair, each in zip(pairs, apart, strict=True) if pair is shown)
     of_pair = differences.headline(f"{pair_name(shown)}{words}", *times)
     came = prediction(shown)
-    said = differences.told(came, old, new) if came else ()
+    parts = differences.against_prediction(came, old, new) if came else ()
     if not short:
         if [*map(units.duration, times)] != [old.time, new.time]:
-            said = ("Times are medians of all launches; a card shows one typical launch.", *said)
+            parts = ("Times are medians of all launches; a card shows one typical launch.", *parts)
         roofs = sections.roof_plot((before, old, {}), (after, new, {}))
         return replace(
             found,
@@ -234,7 +234,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
             # the command of the old card would compare it with the very report beside it
             cards=(replace(old, next=""), new),
             labels=("old", "new"),
-            points=(*said, *changed.points),
+            points=(*parts, *changed.points),
             tables=changed.tables,
             code=changed.code,
             charts=tuple(each for each in (changed.waterfall, roofs) if each),
@@ -245,7 +245,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     points = (
         *([of_pair] if headline else []),
         f"{label}: {row.bottleneck} ({new.gain}).",
-        *said[:1],  # the line above names the limit that is left
+        *parts[:1],  # the line above names the limit that is left
         *_unprofiled(pairs),
         *changed.points,
     )

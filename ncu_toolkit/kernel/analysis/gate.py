@@ -300,7 +300,7 @@ class Comparison:
 
     @property
     def comparable(self) -> bool:
-        """Whether there was anything to compare, and nothing stood in the way of it."""
+        """Whether there was anything to compare, and nothing prevented it."""
         return (
             bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
         )
@@ -587,7 +587,7 @@ def parse_gate(text: str) -> Gate:
         if not unit:
             return number
         if not timed or unit not in _TIMES:
-            what = f"'{unit}' is no unit of time" if timed else f"'{figure}' is no time"
+            what = f"'{unit}' is not a unit of time" if timed else f"'{figure}' is not a time"
             raise wrong(f": {what}", "Units are %, and for times ns, us, ms and s")
         return repr(float(number) * _TIMES[unit])
 

@@ -212,8 +212,8 @@ def _call(
     try:
         return run(command, timeout, cwd=folder, environment={"LC_ALL": "C"})
     except subprocess.TimeoutExpired as error:
-        said = f"{label}: nvcc did not finish within {timeout:g} s{what}"
-        raise KernelProblem(said, "Simplify the kernel") from error
+        text = f"{label}: nvcc did not finish within {timeout:g} s{what}"
+        raise KernelProblem(text, "Simplify the kernel") from error
 
 
 def _target(arch: str) -> str:

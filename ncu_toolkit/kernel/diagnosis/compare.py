@@ -226,7 +226,7 @@ def comparability(before: Profile, after: Profile) -> list[str]:
     return found
 
 
-#: What a step is described by, in the order it is told. The opcode patterns are those of
+#: What a step is described by, in that order. The opcode patterns are those of
 #: `InstructionMix.executed`.
 FIGURES: Final = (
     "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "instructions", "issue_active", "ld_sectors_per_request",

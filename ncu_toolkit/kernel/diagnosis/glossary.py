@@ -1,8 +1,8 @@
 """The glossary: every stall reason, figure, unit, bottleneck, kind of instruction and chart term,
 one paragraph each.
 
-What a figure is comes from the registry, a bottleneck from its rule, so that neither is said twice;
-how to read it stands in data/glossary.toml. The report shows the paragraphs where a term appears
+What a figure is comes from the registry, a bottleneck from its rule, so that neither is written twice;
+how to read it is in data/glossary.toml. The report shows the paragraphs where a term appears
 and as a page, docs/glossary.md holds the same."""
 
 import re

@@ -305,7 +305,7 @@ def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
 
 
 @dataclass(frozen=True)
-class Told:
+class Probe:
     """A probe of one kernel: its regime, a `second` one that it cannot exclude, and the first's
     rule."""
 
@@ -320,18 +320,17 @@ class Told:
         return (self.first,) if self.second is None else (self.first, self.second)
 
 
-def tell(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Told | None:
+def regime_of(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Probe | None:
     """The regime of a kernel by its experiments; None with too few launches beside stressors."""
     answers = responses(kernel.conditions)
     if not {"l2", "alone"} <= answers.keys():
         return None
     by_shape = diagnose(profile_of(kernel, device))
-    return _told(look(kernel, device), answers, by_shape, at)
+    return _read(look(kernel, device), answers, by_shape, at)
 
 
 def kept(kernel: KernelTrace) -> dict[str, float]:
-    """The part of its speed that each stressor with enough runs kept beside the kernel
-    (medians)."""
+    """The part of its speed that each stressor with enough runs left the kernel (medians)."""
     return {
         kind: _median(rates)
         for kind, rates in kernel.rates.items()
@@ -345,7 +344,7 @@ def look(kernel: KernelTrace, device: Device) -> Seen:
     return seen(answers, kept(kernel), unused_by_shape(kernel, device))
 
 
-def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Thresholds) -> Told:
+def _read(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Thresholds) -> Probe:
     ranked = sorted(scores(found, at).items(), key=lambda item: -item[1])
     (first, most), (second, next_) = ranked[:2]
     close = next_ >= at.near * most
@@ -376,7 +375,7 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
             evidence.append(
                 Evidence(f"pressure_{name}", _SLOWER + words, slope, "fraction", meaning)
             )
-    return Told(
+    return Probe(
         first,
         second if close else None,
         _rule(first, kind, shape, found.unused >= at.idle),
@@ -438,49 +437,49 @@ def confirmation(profile: Profile, diagnosis: Diagnosis) -> str:
     about = profile.context
     if about is None or not about.pressure_us:
         return ""
-    told = tell(traced(profile, about.pressure_us, about.pressure_kept), profile.device)
-    if told is None:
+    probed = regime_of(traced(profile, about.pressure_us, about.pressure_kept), profile.device)
+    if probed is None:
         return "Undecided: too few runs lay under pressure."
     counters = of_counters(profile, diagnosis)
-    strongest = sorted(told.evidence, key=lambda fact: -fact.value)[:_SHOWN]
+    strongest = sorted(probed.evidence, key=lambda fact: -fact.value)[:_SHOWN]
     answers = ", ".join(
         f"{fact.label.removeprefix(_SLOWER)} {100 * fact.value:+.0f} %" for fact in strongest
     )
-    if counters == told.first:
-        said = f"Confirmed: {told.first} by experiments too"
-    elif counters in told.either or told.confidence == "low":
-        said = f"Undecided: {' or '.join(told.either)} by experiments, {counters} by counters"
+    if counters == probed.first:
+        text = f"Confirmed: {probed.first} by experiments too"
+    elif counters in probed.either or probed.confidence == "low":
+        text = f"Undecided: {' or '.join(probed.either)} by experiments, {counters} by counters"
     else:
-        said = f"Contradicted: {told.first} by experiments, {counters} by counters"
-    return f"{said} (time beside {answers})."
+        text = f"Contradicted: {probed.first} by experiments, {counters} by counters"
+    return f"{text} (time beside {answers})."
 
 
-def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Told | None]:
+def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Probe | None]:
     """What limits a traced kernel: by its experiments, where it has any, else by its shape."""
     by_shape = diagnose(profile_of(kernel, device))
-    told = tell(kernel, device)
-    if told is None:
+    probed = regime_of(kernel, device)
+    if probed is None:
         return by_shape, None
     either = ""
-    if told.second:
-        idle = told.second == "launch or idle"
-        other = "it leaves much of the GPU unused" if idle else f"it is limited by {told.second}"
+    if probed.second:
+        idle = probed.second == "launch or idle"
+        other = "it leaves much of the GPU unused" if idle else f"it is limited by {probed.second}"
         either = f" Or {other}: the experiments do not separate the two."
     answers = responses(kernel.conditions)
     untested = [words for kind, words in _TESTED.items() if kind not in answers]
     if untested:
         either += f" There was no room to test {' and '.join(untested)}."
-    summary, advice = _SUMMARY[told.first], _ADVICE[told.first]
-    if told.first == "launch or idle" and starting_blocks(kernel) >= LIMITS:
+    summary, advice = _SUMMARY[probed.first], _ADVICE[probed.first]
+    if probed.first == "launch or idle" and starting_blocks(kernel) >= LIMITS:
         summary, advice = _SHORT_BLOCKS
     finding = Finding(
-        told.bottleneck, summary + either, told.confidence, told.evidence, None, (), (advice,)
+        probed.bottleneck, summary + either, probed.confidence, probed.evidence, None, (), (advice,)
     )
     slopes = {kind: answer.slope for kind, answer in answers.items()}
     bounds = {
         KINDS[kind].resource: min(1.0, max(0.0, slopes.get(kind, 0.0))) * kernel.median_us
         for kind in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC)
     }
-    others = [each for each in by_shape.findings if each.bottleneck != told.bottleneck]
+    others = [each for each in by_shape.findings if each.bottleneck != probed.bottleneck]
     of_shape = [each for each in others if load_rules()[each.bottleneck].FROM_SHAPE]
-    return Diagnosis((finding, *of_shape), bounds=bounds), told
+    return Diagnosis((finding, *of_shape), bounds=bounds), probed

@@ -1,4 +1,4 @@
-"""What can be said of a kernel without a GPU: its resources, occupancy, hot loops and the
+"""What is known of a kernel without a GPU: its resources, occupancy, hot loops and the
 bottlenecks that its code shows.
 
 `analyse_rung` takes a rung of a ladder, `analyse_source` any .cu file, `analyse_cubin` any cubin.
@@ -276,7 +276,7 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
     """
     tool = find_tool("cuobjdump")
 
-    def told(option: str) -> str:
+    def dumped(option: str) -> str:
         words = [str(tool.path), option, str(cubin)]
         try:
             answer = subprocess.run(words, capture_output=True, timeout=TIMEOUT, check=False)
@@ -285,7 +285,7 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
             raise EnvironmentProblem(what, "Check the CUDA toolkit") from error
         return answer.stdout.decode("utf-8", "replace")
 
-    target = re.search(r"\b(sm_\d+a?)\b", told("-lelf"))
+    target = re.search(r"\b(sm_\d+a?)\b", dumped("-lelf"))
     if target is None:
         what = f"{cubin.name} is not a cubin that cuobjdump {tool.version} can read"
         raise InputProblem(what, "Make one with `nvcc -cubin`")
@@ -293,7 +293,7 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
     cc = nvcc.parse_arch(target[1])
     reserved = limits_of(cc).shared_reserved if cc >= (9, 0) else 0
     entries = {}
-    for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", told("-res-usage")):
+    for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", dumped("-res-usage")):
         found = Counter({key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", row)})
         shared = max(0, found["SHARED"] - reserved)
         entries[name] = Resources(found["REG"], found["STACK"], shared=shared)
@@ -408,7 +408,7 @@ def _what_if(base: Occupancy) -> tuple[WhatIf, ...]:
 
 
 def code_of(profile: Profile) -> ProfiledCode | None:
-    """Static analysis of a launch's code, as the report holds it: what ptxas said is not in it, so
+    """Static analysis of a launch's code, as the report holds it: the output of ptxas is not in it, so
     that spills show as LDL and STL. None where the report holds none of it, or where its
     branches cannot be followed."""
     rows = profile.instructions

@@ -90,8 +90,8 @@ def _alike(
     """Kernels of which the first `most` findings say the same, in the order of the first of each."""
     found: dict[tuple[object, ...], list[static.KernelAnalysis]] = {}
     for kernel in kernels:
-        said = ((x.bottleneck, x.certainty, x.summary, x.advice) for x in kernel.findings[:most])
-        found.setdefault(tuple(said), []).append(kernel)
+        kinds = ((x.bottleneck, x.certainty, x.summary, x.advice) for x in kernel.findings[:most])
+        found.setdefault(tuple(kinds), []).append(kernel)
     return [*found.values()]
 
 
@@ -203,7 +203,7 @@ def _tables(kernel: static.KernelAnalysis, of: str) -> Iterator[Table]:
     if kernel.regions:
         yield _cycles(kernel.regions[0], of)
     for rank, finding in enumerate(kernel.findings):
-        yield _evidence(finding, of, told=rank == 0)
+        yield _evidence(finding, of, on_card=rank == 0)
     if kernel.regions:
         yield _loops(kernel, of)
 
@@ -434,10 +434,10 @@ def widths(region: Region) -> str:
     )
 
 
-def _evidence(finding: StaticFinding, of: str, told: bool) -> Table:
-    """The figures behind a finding, with its words where the card has not `told` them."""
+def _evidence(finding: StaticFinding, of: str, on_card: bool) -> Table:
+    """The figures behind a finding, with its words unless they are `on_card`."""
     name = f"{of}{title(finding.bottleneck)} ({finding.certainty})"
-    note = "" if told else f"{finding.summary} {finding.advice}"
+    note = "" if on_card else f"{finding.summary} {finding.advice}"
     return evidence(name, finding.evidence, note)
 
 
@@ -486,7 +486,7 @@ def _listings(
 
 
 def _source(name: str, text: Sequence[str], marked: Mapping[int, int], looped: bool) -> Listing:
-    """A source file without the blocks of TOML around a kernel of ours."""
+    """A source file without the blocks of TOML around a kernel of the toolkit."""
     head, code, _ = split("\n".join(text))
     first = head.count("\n") + 1
     lines = code.rstrip().splitlines()

@@ -147,7 +147,7 @@ class Request:
     kernel_filter: str = ""
     """A regular expression that is searched in demangled names, as --kernel of every command."""
     kernel_function: str = ""
-    """A kernel's name without its arguments, in place of a filter."""
+    """A kernel's name without its arguments, instead of a filter."""
     launch_skip: int = 0
     launch_count: int = 0
     nvtx_include: tuple[str, ...] = ()
@@ -396,7 +396,7 @@ def classify(
             message, less = f"ncu waited for '{begun[-1]}' in vain", reader.COLLECTIVE
         return "timeout", EnvironmentProblem(message, f"Finished work is kept; {less}")
     reading = failures.read(text, returncode != 0)
-    where = f"Its output is in {log}" if log else "Its output is in the log beside the report"
+    where = f"Its output is in {log}" if log else "Its output is in the log next to the report"
     first = reading.first
     if first is not None and first.id in ("crash", "segfault"):
         first = replace(
@@ -412,6 +412,6 @@ def classify(
         ended = f"ncu was ended by signal {number} ({known.get(number, 'not a standard one')})"
         cause = "crashed" if number in _CRASHES else "signal"
         return cause, EnvironmentProblem(ended, "Finished work is kept")
-    said = f": {first.what}" if first else ""
-    failed = f"ncu failed with exit code {returncode}{said}"
+    sentence = f": {first.what}" if first else ""
+    failed = f"ncu failed with exit code {returncode}{sentence}"
     return "unknown", EnvironmentProblem(failed, where.replace("Its", "Its whole"))

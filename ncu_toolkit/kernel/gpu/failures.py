@@ -123,7 +123,7 @@ def read(text: str, failed: bool | None = None) -> LogReading:
     """What a log of ncu says. Lines of the program count only where the run `failed`; None: where ncu
     tells of an error, or did not come to the program's end."""
     own = "\n".join(line for line in text.splitlines() if _OWN.match(line))
-    errors = [said.group() for line in own.splitlines() if (said := _ERROR.match(line))]
+    errors = [error.group() for line in own.splitlines() if (error := _ERROR.match(line))]
     if failed is None:
         failed = bool(errors) or "==PROF== Disconnected" not in own
     windows = on_windows() or _WINDOWS.search(text) is not None
@@ -154,8 +154,8 @@ def _found(own: str, whole: str, windows: bool) -> Iterator[FoundFailure]:
             continue
         text = match.string
         line = text[text.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
-        said = {name: value or "?" for name, value in match.groupdict().items()}
+        values = {name: value or "?" for name, value in match.groupdict().items()}
         remedy = known.wsl if windows and known.wsl else known.remedy
         yield FoundFailure(
-            known.id, known.what.format(**said), remedy.format(**said), line, known.source, known.kind, known.rank
+            known.id, known.what.format(**values), remedy.format(**values), line, known.source, known.kind, known.rank
         )  # fmt: skip

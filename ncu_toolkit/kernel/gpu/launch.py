@@ -43,7 +43,7 @@ _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integer
 
 
 def explained(error: Exception, what: str) -> ToolkitError | None:
-    """The error for an exception of CuPy that was raised at `what`, and one of ours as it is; None
+    """The error for an exception of CuPy that was raised at `what`, and one of this package as it is; None
     for another exception."""
     if isinstance(error, ToolkitError):
         return error

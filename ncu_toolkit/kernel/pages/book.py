@@ -335,8 +335,7 @@ class Book:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """Every rung at every variant: by family, then size, then the rung's place in its
-        ladder."""
+        """Every rung at every variant: by family, then size, then place in the ladder."""
         groups: dict[Any, tuple[list[Profile], list[Timing]]] = {}
         # told apart by name where both are of one size: of another size a rung may run as tuned for
         # it

@@ -174,8 +174,8 @@ def _title(profile: Profile, entry: Entry | None) -> str:
 def _signature(profile: Profile, entry: Entry | None) -> str:
     """The kernel's full name where the title is a shorter one, or a library's in our words."""
     launch = profile.launch
-    told = entry.kind != "baseline" if entry else launch.kernel == launch.function
-    return "" if told else visible(launch.kernel)
+    named = entry.kind != "baseline" if entry else launch.kernel == launch.function
+    return "" if named else visible(launch.kernel)
 
 
 def _which(entry: Entry, profile: Profile) -> str:
@@ -463,8 +463,8 @@ def checks_table(entry: Entry) -> Table | None:
         return None
 
     def word(check: expectations.Outcome) -> Cell:
-        said, tone = _OUTCOMES[check.passed]
-        return text(said, check.reason, tone=tone)
+        sentence, tone = _OUTCOMES[check.passed]
+        return text(sentence, check.reason, tone=tone)
 
     specs: list[Spec[expectations.Outcome]] = [
         spec("Expected", lambda check: text(check.says), words=True),
@@ -535,7 +535,7 @@ _PLAN: Final = re.compile(r"(?<=\.target )[\w.-]+\.json(?=\s|$)")
 _MEANT: Final = {
     "$NCU_TOOLKIT": "$NCU_TOOLKIT is the folder of ncu-toolkit's checkout",
     "$NSIGHT_COMPUTE": "$NSIGHT_COMPUTE the folder of Nsight Compute, such as /opt/nvidia/nsight-compute/2025.3.1",
-    "$PLAN": "$PLAN the list of kernels and sizes, which `ncu-toolkit profile` writes beside its report",
+    "$PLAN": "$PLAN the list of kernels and sizes, which `ncu-toolkit profile` writes next to its report",
 }
 
 
@@ -551,8 +551,8 @@ def commands(run: Run, rung: str = "", size: str = "") -> tuple[Command, ...]:
         ncu = command.split(" ", 1)[0].rsplit("/", 1)[-1] == "ncu"
         what = "Nsight Compute was run like this" if ncu else "This was run"
         words = f"{what}. {meant[:1].upper()}{meant[1:]}." if meant else f"{what}:"
-        told = any(before.what == words for before in found)
-        found.append(Command("Then:" if told else words, visible(typed, keep="\n")))
+        repeated = any(before.what == words for before in found)
+        found.append(Command("Then:" if repeated else words, visible(typed, keep="\n")))
     return tuple(found)
 
 

@@ -262,7 +262,7 @@ def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
         seconds = time.monotonic() - began
         if not interrupted and (done or 0 < options.seconds < seconds):
             after = f"{job.steps} steady steps" if done else f"{options.seconds:g} s"
-            tell(f"The recorded run was ended after {after}, as was asked")
+            tell(f"The recorded run was ended after {after}, as requested")
         try:
             trace = recorder.read_recording(raw, name)
         except UsageProblem as error:

@@ -217,8 +217,8 @@ def try_variants(
             tell(f"round {number + 1} of {runs}, {which}{times or ': ' + found.problem}")
             if variant.on:
                 made[variant].append(found)
-                if said := _out(variant, found):
-                    out[variant] = said
+                if judgement := _out(variant, found):
+                    out[variant] = judgement
             elif found.problem or found.us is None:
                 raise UsageProblem(
                     f"the program fails without a setting: {found.problem or 'no step was timed'}",
@@ -257,7 +257,7 @@ def _judged(variant: TryVariant, plain: Sequence[TryRun], made: Sequence[TryRun]
 
 
 def _out(variant: TryVariant, found: TryRun) -> Tried | None:
-    """What is told of a variant that no further run can tell more of; None for others."""
+    """The result of a variant that further runs cannot change; None for others."""
     if found.problem:
         return judged(variant.names, variant.title, [], [found])
     if any(_may_act(switch, found) for switch, _ in variant.on):
@@ -273,7 +273,7 @@ def _out(variant: TryVariant, found: TryRun) -> Tried | None:
 
 
 def _may_act(switch: Switch, found: TryRun) -> bool:
-    """Whether a switch changed something, as far as can be told: a variable acts unseen."""
+    """Whether a switch changed something, as far as can be seen: a variable acts unseen."""
     if switch.id in found.applied or (switch.build and not switch.hooks):
         return True
     used = {name.partition(".")[0] for name in found.modules} or {""}
@@ -401,7 +401,7 @@ def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant 
 
 
 def clocks_differ(runs: Sequence[TryRun]) -> str:
-    """What is told of runs of one program: that the GPU was throttled, or its clock moved; empty where
+    """A note on the runs of one program: the GPU was throttled, or its clock moved; empty where
     neither is seen."""
     reasons = {each.throttle for each in runs} - {""}
     if reasons:
@@ -594,11 +594,11 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             words, made = build_words(self.job.build, variant, target)
             done = run(words)
             if done.returncode:
-                said = (
+                text = (
                     done.stderr.strip() or done.stdout.strip() or "it says nothing"
                 ).splitlines()[-1]
                 raise EnvironmentProblem(
-                    f"the build fails: {visible(said, 160)}", shlex.join(words)
+                    f"the build fails: {visible(text, 160)}", shlex.join(words)
                 )
             same = [os.path.abspath(word) == os.path.abspath(made) for word in self.job.command]
             if not any(same):
@@ -653,9 +653,9 @@ def _ended_by(code: int, complaint: str, timeout: float) -> str:
     if code == -signal.SIGALRM:
         return f"it did not end within {timeout:.0f} s"
     lines = [line for line in complaint.splitlines() if line.strip()]
-    said = f": {visible(lines[-1].strip(), 160).rstrip('.')}" if lines else ""
+    text = f": {visible(lines[-1].strip(), 160).rstrip('.')}" if lines else ""
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{how}{said}"
+    return f"{how}{text}"
 
 
 def _read(path: Path) -> str:

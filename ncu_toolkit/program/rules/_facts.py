@@ -320,7 +320,7 @@ class StepFacts:
 
     def advice(self, *otherwise: str, **framework: tuple[str, ...]) -> tuple[str, ...]:
         """Advice for the step's framework, else for CUDA C++, which has the key "" in a table of them;
-        `compiled` in place of `torch` where torch.compile is in use."""
+        `compiled` instead of `torch` where torch.compile is in use."""
         if self.framework == "torch" and "compiled" in framework and self.compiled:
             return framework["compiled"]
         return framework.get(self.framework, otherwise or framework.get("", ()))

@@ -42,8 +42,8 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
         if host is not None and host.rule == "launch-bound" and job.steps >= _STEPS:
             slower = _slower(theirs.step, usual.step)
         if host is not None and slower:  # all launch as much: chance decides who is last
-            said = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
-            found.append(msgspec.structs.replace(host, summary=said))
+            text = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
+            found.append(msgspec.structs.replace(host, summary=text))
         if not 0 < slower <= _SLOWER:
             found.append(_late(job, latest, theirs, usual, host, slower))
     found.sort(key=lambda each: -each.ceiling_us)
@@ -140,7 +140,7 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
             f"{what} a step, {units.duration(each.traffic_us)} of traffic each (median);"
             f" other work hides {units.percent(part, 2)} of it."
         )
-        title, advice = f"Traffic of {kind}s that nothing hides", ADVICE.get(kind, ())
+        title, advice = f"Exposed {kind}s", ADVICE.get(kind, ())
         saved, certain, before = each.exposed_us, False, list[str]()
         if kind == "all-reduce" and passes > 1:
             # hidden traffic goes too: it takes SMs and bandwidth from the work beside it
@@ -152,7 +152,7 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
         elif kind == "all-reduce" and each.count >= _MANY and each.traffic_us < _TINY_US:
             title, certain = "Gradients are exchanged in buckets that are too small", True
             advice = (
-                "Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has a latency of its own.",
+                "Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has its own latency.",
             )
         elif kind == "all-reduce" and _unused(step):
             title, certain = "DDP looks for unused parameters in each step", True
@@ -177,7 +177,7 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
 
 
 def _unused(step: Step) -> bool:
-    """Whether an all-reduce of whole numbers stands in the step beside others."""
+    """Whether the step has an all-reduce of integers among others."""
     shapes, reduces = step.trace.shapes, _all_reduces(step.trace)
     names = [shapes[op.shape].kernel for op in step.ops if op.kind == "kernel" and op.shape in reduces]  # fmt: skip
     names = [name for name in names if "nccl" in name.lower()]

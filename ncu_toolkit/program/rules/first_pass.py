@@ -47,7 +47,7 @@ _ADVICE: Final = (
     "If the first answer is what counts: run a pass over an input of the same shape before it is asked for.",
 )
 _TRIED: Final = (
-    "Choosing algorithms anew for each shape: torch.backends.cudnn.benchmark = False, or keep shapes the same.",
+    "Algorithms are chosen again for each new shape: torch.backends.cudnn.benchmark = False, or keep shapes the same.",
 )
 
 

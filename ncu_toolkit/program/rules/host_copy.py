@@ -69,10 +69,10 @@ _INSIDE: Final = {
 }  # fmt: skip
 #: What to do about pageable memory, by framework, and about other copies.
 _PIN: Final = {
-    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",),
+    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a separate stream, one step ahead.",),
     "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()), and x.to("cuda", non_blocking=True) one batch ahead on a side stream.',
               "Copy narrow types (uint8, float16) and convert them on the GPU."),
-    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a separate stream.",),
     "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
               "A NumPy array that is given to a kernel is copied in both directions at each launch.",
               "Use cuda.pinned_array for what each step must copy."),
@@ -80,7 +80,7 @@ _PIN: Final = {
 _LESS: Final = {
     "": ("Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
          "Copy both directions at a time, on two streams: the link takes both."),
-    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",),
+    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied again in each call.",),
 }  # fmt: skip
 
 
@@ -174,10 +174,10 @@ def _bulk(s: StepFacts) -> StepOutcome:
     size, both = s.moved(held), {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
     hides = kernels >= HIDDEN.value * s.us(held)
     if both and hides and not pageable and all(s.ops[at].pinned for at in held):
-        return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
+        return s.ruled_out("Pinned copies in both directions can overlap with the kernels.")
     sorted_out = pageable or all(s.ops[at].pinned for at in copies)
     evidence = tuple(filter(None, (
-        s.part("copies_exposed", "Copies that nothing hides", us,
+        s.part("copies_exposed", "Exposed copies", us,
                f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
         fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be.")
         if sorted_out else None,
@@ -187,7 +187,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after
     idle = s.idle_us(gaps)
-    how = "while they hold up the host"
+    how = "while they block the host"
     if staging:
         how = "until the host has copied them to pinned memory"
     waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
@@ -232,7 +232,7 @@ def _moved(s: StepFacts, copies: Sequence[int], link: Link | None) -> str:
         return " The trace does not show how many bytes they move."
     if not took or not size:
         return f" They move {units.si(size, 'B')}."
-    beside = f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
+    beside = f" ({link.name} of this GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
     return f" They move {units.si(size, 'B')}, at {units.si(size / took * 1e6, 'B/s')}{beside}."
 
 

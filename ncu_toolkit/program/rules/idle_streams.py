@@ -13,7 +13,7 @@ Launches with few blocks take a large part of the step, and no other work runs b
 What to change
 Split the work of each launch into more blocks, or give it more work: a larger batch, or requests
 served together. Launch independent work on several streams, or capture it in a graph whose branches run
-side by side. Long launches of the author's own kernels are told as those kernels' cause (grid-too-small).
+side by side. Long launches of the author's own kernels are reported as those kernels' own bottleneck (grid-too-small).
 
 When the advice is wrong
 The work of a launch cannot be split, and each needs the result of the one before, which no trace
@@ -72,7 +72,7 @@ def find(s: StepFacts) -> StepOutcome:
     filled = {at: s.account.exclusive_us[at] * blocks_of[at] / sms for at in small}
     evidence = (
         s.part("small_grids", "In small grids", us,
-               f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.", SHARE),
+               f"Part of the {s.word} in launches of fewer blocks than half of the SMs, running alone.", SHARE),
         fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
     )  # fmt: skip
     if not s.worth(us, SHARE):
@@ -98,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         us - stays,
         ops=sorted(work),
         evidence=evidence,
-        arithmetic=f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
+        arithmetic=f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} instead of {units.duration(us)}.",
         advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
         if grid
         else s.advice(**_ADVICE),

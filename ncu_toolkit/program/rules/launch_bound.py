@@ -58,11 +58,11 @@ _ADVICE: Final = {
     "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
     "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
-                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: fix these places.", _LARGER),
+                 "TORCH_LOGS=graph_breaks in the environment shows where the compiled code ends: fix these places.", _LARGER),
     "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
     "numba": ("Merge small kernels, or give each more work.",
               "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
-    "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with a dimension more.",
+    "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with one more dimension.",
              "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
 }  # fmt: skip
 #: Said first where the step waits for the GPU.
@@ -80,7 +80,7 @@ def find(s: StepFacts) -> StepOutcome:
     us = s.idle_us(late)
     evidence = (
         s.part("idle_late", "Idle, launched late", us,
-               f"Part of the {s.word} in which the GPU had nothing queued and the host was on its way to the next launch.", WAITING),
+               f"Part of the {s.word} in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
         fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", MANY),
         fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
     )  # fmt: skip

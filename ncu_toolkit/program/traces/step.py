@@ -73,7 +73,7 @@ INMODULES: Final = 0.2
 #: Part of a range's repeats in which modules are loaded from which it is one of a compiler: those of
 #: XLA load in 0.4 to 0.7 of theirs, a step in its first.
 COMPILES: Final = 0.25
-#: Part of the kernel time of passes from which what stands between them is more than a log's.
+#: Part of the kernel time of passes from which what is between them is more than a log's.
 LOG_TIME: Final = 0.02
 #: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
 #: from which it is work of the same pass.
@@ -184,8 +184,8 @@ class _Run:
         graphs = self._graphs(int(times[0]))
         if graphs and len(graphs) < 0.6 * len(times):  # what repeats are nodes of a graph
             return self._of_marks(graphs, "Step: a launch of a CUDA graph")
-        said = self._repeat(period, int(times[-2]), int(times[-1]))
-        step = self._step(times, stop, "repeats", said)
+        text = self._repeat(period, int(times[-2]), int(times[-1]))
+        step = self._step(times, stop, "repeats", text)
         return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
 
     def _passes(self, repeat: Repeat) -> Repeat:
@@ -241,18 +241,18 @@ class _Run:
     def _repeat(self, period: int, begin: int, end: int) -> str:
         """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
         at = (self.start >= begin) & (self.start < end)
-        said = f"Step: {units.counted(period, 'operation')}"
+        text = f"Step: {units.counted(period, 'operation')}"
         code, time, start = self.code[at], self.time[at], self.start[at]
         inner = _stretch(self.np, code, time)
         if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
             length, first, last = inner
             passes = (last - first) // length
             each = (start[first + (passes - 1) * length] - start[first]) / (passes - 1) / 1e3
-            said += (
+            text += (
                 f"; inner loop of {units.count(length)}, {units.count(passes)} times "
                 f"({units.duration(float(each))} each)"
             )
-        return said
+        return text
 
     # ---- marks
 
@@ -384,7 +384,7 @@ class _Run:
         inside: Array = np.where((at >= 0) & (self.queued <= ends[at]), at, -1)
         return inside
 
-    def _of_marks(self, marks: Sequence[Mark], said: str) -> Step:
+    def _of_marks(self, marks: Sequence[Mark], text: str) -> Step:
         """Steps from mark to mark. One begins as the host passes its mark, or once the work queued
         before is done, but no later than its own first work; the last ends with its mark and work."""
         np = self.np
@@ -402,7 +402,7 @@ class _Run:
             marked[0] = own[0]  # what the GPU did before may not be recorded
         last = inside == inside[main].max()
         stop = max(int(self.end[last].max()), marks[int(place[-1])].end)
-        return self._step(np.minimum(own, np.maximum(marked, before)), stop, "marked", said)
+        return self._step(np.minimum(own, np.maximum(marked, before)), stop, "marked", text)
 
     # ---- repetition
 
@@ -528,7 +528,7 @@ class _Run:
 
     # ---- windows
 
-    def _step(self, times: Array, stop: int, how: Any, said: str) -> Step:
+    def _step(self, times: Array, stop: int, how: Any, text: str) -> Step:
         """The step whose windows begin at `times`; the last one ends at `stop`."""
         np = self.np
         times = np.unique(times)
@@ -559,7 +559,7 @@ class _Run:
             windows=tuple(kept),
             typical=typical,
             how=how,
-            said=f"{said}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
+            said=f"{text}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
             covered=covered / max(ends - kept[0].start, covered, 1),
             rest=tuple(left),
             spread=float(high - low) / 2 / middle if middle else 0.0,
@@ -593,7 +593,7 @@ class _Run:
         left = []
 
         def leave(out: Sequence[bool], many: str, *words: str) -> list[Window]:
-            """The windows without some, which are told with their time."""
+            """The windows without some, whose time is stated."""
             took = sum(window.us for window, each in zip(windows, out, strict=True) if each)
             left.append(f"{units.counted(sum(out), *words)} {many} ({units.duration(took)})")
             return [window for window, each in zip(windows, out, strict=True) if not each]
@@ -631,11 +631,11 @@ class _Run:
             if enough and all_left[at] >= MOST * all_left[0]:
                 first = max(first, int(at))
         run = "run" if self.trace.timed else "report"
-        said = f"No part of the {run} repeats, so it is the whole {run}"
+        text = f"No part of the {run} repeats, so this is the whole {run}"
         if first:
             took = units.duration(float(work[:first].sum()) / 1e3)
-            said += f" after the first {units.counted(first, 'operation')} ({took}), among which modules were loaded"
-        return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
+            text += f" after the first {units.counted(first, 'operation')} ({took}), which loaded modules"
+        return self._step(self.start[first : first + 1], int(self.end.max()), "whole", text)
 
 
 def range_name(name: str) -> str:

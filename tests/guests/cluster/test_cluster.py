@@ -289,13 +289,13 @@ def test_a_profile_goes_on_where_its_client_was_killed(two: tuple[Processes, Pat
     began = len(ran(folder))
     code, err = command(*PROFILE, "--cluster", made.address)
     assert code == EXIT_OK, err
-    told = re.search(r"(\d) of 2 cases are profiled and 2 timed, and kept", err)
-    assert told, err
+    reported = re.search(r"(\d) of 2 cases are profiled and 2 timed, and kept", err)
+    assert reported, err
     # A report that was written just before the kill is kept too, though the manifest lacked it.
-    assert int(told[1]) >= len(finished)
+    assert int(reported[1]) >= len(finished)
     again = ran(folder)[began:]
     assert not set(finished) & set(again), "nothing finished is profiled twice"
-    assert len(again) >= 2 - int(told[1])
+    assert len(again) >= 2 - int(reported[1])
     run = store.load_run(only_run(), live=True)
     assert {case.state for case in run.cases} == {"profiled"}
     assert {profile.context.rung for profile in run.profiles if profile.context} == set(RUNGS)
@@ -471,7 +471,7 @@ def test_a_cluster_without_gpus(inside: Path, monkeypatch: pytest.MonkeyPatch) -
         ("http://host:80", "", EXIT_USAGE, "is not an address. Write it as tcp://host:8786"),
         ("none.yaml", None, EXIT_USAGE, "'none.yaml' cannot be read: No such file or directory"),
         ("a.yaml", "a: [", EXIT_USAGE, "'a.yaml' is not YAML"),
-        ("a.yaml", "adress: tcp://a:1", EXIT_USAGE, "'adress' is no known key; keys are address,"),
+        ("a.yaml", "adress: tcp://a:1", EXIT_USAGE, "'adress' is not a known key; keys are address,"),
         ("a.yaml", "slurm: {queue: gpu}\njobs: 0", EXIT_USAGE, "'jobs' is 0, expected a number"),
         ("a.yaml", "address: tls://h:1\nsecurity: {tls_ca_file: /no/ca.pem}", EXIT_USAGE, "'security.tls_ca_file' names no file"),
         ("tcp://127.0.0.1:9", "", EXIT_ENVIRONMENT, "no Dask scheduler answers at tcp://127.0.0.1:9"),

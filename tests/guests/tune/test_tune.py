@@ -265,7 +265,7 @@ def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_
     assert found.parameters["BK"] == 8
     path = tuned.store(GPU, [entry(), entry("8192", BM=64)])
     assert path.name == "nvidia-h200-under-test.json"
-    tuned.store(GPU, [entry(BK=32)])  # in place of the first
+    tuned.store(GPU, [entry(BK=32)])  # instead of the first
     own = tuned.lookup(rung, "4096", "float32", GPU)
     assert own is not None
     assert own.parameters["BK"] == 32

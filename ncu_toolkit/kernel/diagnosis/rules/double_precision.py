@@ -82,7 +82,7 @@ WAIT_LEFT: Final = 3 / 7
 #: From this share of the FP32 rate down the FP64 unit is one that the SM's sub-partitions share: 1/32
 #: and 1/64 (CUDA C++ Programming Guide, throughput table). Warps then queue for it like for the
 #: texture unit, and its results arrive like loaded ones: on an RTX 2070 the samples of TEX throttle
-#: and long scoreboard stand at DADD and F2F in a kernel without texture instructions.
+#: and long scoreboard occur at DADD and F2F in a kernel without texture instructions.
 SHARED_UNIT: Final = 1 / 32
 #: GPUs with an FP64 pipe of their own do half of the FP32 rate: CC 7.0, 8.0, 9.0 and 10.0 (the same
 #: table), those from 8.0 on with FP64 tensor cores too.
@@ -143,7 +143,7 @@ def find(k: Kernel) -> Outcome:
     accident = converting >= arithmetic / 4 or not _wide(k)
     prediction = k.model.without(_in_single(k, arithmetic, converting, claimed))
     weak = waiting < WEAK_STALL.value and busy < 0.5
-    # Conversions that nobody meant are told where they cost little too: one letter removes them.
+    # Unintended conversions are reported even where they cost little: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
         return _little(k, busy, evidence)
     if not accident and (divided := _divisions(k, arithmetic, evidence)):

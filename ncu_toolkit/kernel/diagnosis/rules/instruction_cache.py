@@ -51,9 +51,9 @@ REPEATS: Final = 4
 _ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
     "cuda": ("Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
              "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time."),
-    "triton": ("Unroll less: tl.range in place of tl.static_range, and a smaller block or more warps for it (num_warps).",
-               "Move rare paths into a kernel of their own."),
-    "numba": ("Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are no literals.",
+    "triton": ("Unroll less: tl.range instead of tl.static_range, and a smaller block or more warps for it (num_warps).",
+               "Move rare paths into a separate kernel."),
+    "numba": ("Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are not literals.",
               "Let all threads of a block take the same path at a time."),
     "warp": ('Unroll less: lower wp.config.max_unroll, or the module option "max_unroll".',
              "Let all threads of a block take the same path at a time."),

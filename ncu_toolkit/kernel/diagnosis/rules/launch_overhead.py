@@ -75,7 +75,7 @@ MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
 LOOK_FOR: Final = "Fewer and longer launches for the same result."
 FUSE: Final = (
-    "Fuse it with the launches beside it, so that intermediate results stay in registers. "
+    "Fuse it with the launches before and after it, so that intermediate results stay in registers. "
     "Where it is launched again and again, loop inside one kernel.",
     "Or capture the sequence in a CUDA graph.",
 )
@@ -244,7 +244,7 @@ def _short_blocks(k: Kernel) -> Outcome:
 
 
 def kept(k: Kernel) -> dict[str, float]:
-    """The parts (0-1) of the resources' work that one launch in place of a chain does as well.
+    """The parts (0-1) of the resources' work that one launch instead of a chain does as well.
 
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
     memory, and loads that L1 serves again are not part of that; indices and loads are."""

@@ -173,7 +173,7 @@ def _through_registers(k: Kernel) -> float:
     """Part (0-1) of the work of L1's data stage that is to bring what is loaded from global memory
     into registers. Asynchronous copies, which GPUs have from compute capability 8.0 on, write it to
     shared memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies"). 0 where it
-    cannot be told."""
+    is not known."""
     if k.device.cc < (8, 0) or not k["shared_wavefronts"]:
         return 0.0
     return 1 - _launch.shared_wavefront_part(k)

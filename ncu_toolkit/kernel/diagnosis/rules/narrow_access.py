@@ -279,7 +279,7 @@ def _look_for(k: Kernel, left: float) -> str:
     opcodes = {row.opcode for row in k.rows if row.base in ("LDG", "STG")}
     narrow = sorted(name for name in opcodes if attribution.width(name) <= 2 * NARROW.value)
     swaps = [
-        f"{base}.E.128 in place of {' and '.join(names)}"
+        f"{base}.E.128 instead of {' and '.join(names)}"
         for base in ("LDG", "STG")
         if (names := _plain(narrow, base))
     ]
@@ -288,6 +288,6 @@ def _look_for(k: Kernel, left: float) -> str:
 
 def _plain(opcodes: list[str], base: str) -> list[str]:
     """Opcodes of one base without hints on caching, each once."""
-    told = (base, "E", "U8", "S8", "U16", "S16", "64")
-    kept = {".".join(part for part in name.split(".") if part in told) for name in opcodes}
+    plain = (base, "E", "U8", "S8", "U16", "S16", "64")
+    kept = {".".join(part for part in name.split(".") if part in plain) for name in opcodes}
     return sorted(name for name in kept if name.split(".")[0] == base)

@@ -59,25 +59,25 @@ def find(k: Kernel) -> Outcome:
     measured = k.fact("lanes_per_instruction", "<", LANES)
     uniform = k.fact("branch_uniformity")
     if active >= LANES.value:
-        said = "Nearly all lanes are active in nearly all instructions."
+        text = "Nearly all lanes are active in nearly all instructions."
         if on is not None and on < LANES.value:
-            said = (
+            text = (
                 "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them "
-                "(predicates), which is no divergence."
+                "(predicates), which is not divergence."
             )
-        return k.ruled_out(said, measured, "lanes_predicated_on", uniform)
+        return k.ruled_out(text, measured, "lanes_predicated_on", uniform)
     gone = _launch.lanes_left(k)
     parted = gone is not None and not gone.edge and gone.lanes < LANES.value
     there = gone.lanes if gone is not None and gone.edge else _launch.filled_lanes(k)
-    said = ""
+    text = ""
     if active >= _launch.NEARLY_ALL * there:
-        said = "Lanes that have work take the same path. The others have none: see Idle threads."
+        text = "Lanes that have work take the same path. The others have none: see Idle threads."
     elif not parted and k["branch_uniformity"] == 1.0:
-        said = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
-    if said:
-        return k.ruled_out(said, measured, uniform)
+        text = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
+    if text:
+        return k.ruled_out(text, measured, uniform)
     left = active / there
-    # Warps that stand at barriers for longer than that wait for one that works alone: see
+    # Warps that wait at barriers for longer than that wait for one that works alone: see
     # barrier-imbalance.
     alone = {"barrier": 1.0} if k.model.waiting("barrier") >= STALL.value else {}
     # Where lanes leave at once, full warps are fewer, each as long as now: of waiting for memory only

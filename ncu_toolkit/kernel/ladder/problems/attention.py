@@ -76,7 +76,7 @@ class Attention(Problem):
         numbers = parts[:-1] if mask == CAUSAL else parts
         if len(numbers) > 2 or not all(part.isdecimal() for part in numbers) or not numbers:
             raise UsageProblem(
-                f"size '{text[:40]}' is no size of {self.family}",
+                f"size '{text[:40]}' is not a size of {self.family}",
                 "Write tokens and head size, and causal where later keys are hidden: 4096x128, 4096x64xcausal",
             )
         tokens, head = numbers if len(numbers) == 2 else (numbers[0], "128")
