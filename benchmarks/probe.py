@@ -53,7 +53,7 @@ _SHARE = 2
 GPU = "NVIDIA H200"
 #: GPU seconds that the experiments on one kernel may take.
 SECONDS = 0.5
-#: Those that launch on streams of their own: measured in a program (`launch`).
+#: Those that launch on their own streams: measured in a program (`launch`).
 APART = ("jax",)
 #: Pairs that were measured after the rule had its form: they took no part in choosing or fitting it.
 LATER = (

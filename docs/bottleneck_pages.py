@@ -101,11 +101,11 @@ def markdown(
 
 def _names(names: Sequence[str]) -> str:
     words = {"opcodes": "executed instructions by opcode", "stalls": "stall reasons"}
-    told = [
+    text = [
         words.get(name) or f"{figures.small(figures.describe(name)[1])} (`{name}`)"
         for name in names
     ]
-    return ", ".join(told) or "nothing in particular"
+    return ", ".join(text) or "nothing in particular"
 
 
 def _before_and_after(
@@ -132,15 +132,15 @@ def _before_and_after(
         _block("\n".join(part for part in (header, _code(rung, excerpt.get(side))) if part))
         for rung, header, side in zip((before, after), ours, ("before", "after"), strict=True)
     ]
-    told = f"From `kernels/{PAIRS}/{before.path.name}` and `{after.path.name}`."
+    text = f"From `kernels/{PAIRS}/{before.path.name}` and `{after.path.name}`."
     first, then = timings.get(before.name), timings.get(after.name)
     if first and then and first.size == then.size and "after_file" not in excerpt:
         gain = units.ratio(first.median_us / then.median_us)
-        told += (
+        text += (
             f" Measured on one {device}, size {size_of(before, first)}: {units.duration(first.median_us)} before,"
             f" {units.duration(then.median_us)} after, {gain} faster."
         )
-    return [*_section(*shown, same), f"{told}\n"]
+    return [*_section(*shown, same), f"{text}\n"]
 
 
 def size_of(rung: Rung, timing: Timing) -> str:
@@ -199,7 +199,7 @@ def _closed(code: str) -> str:
 def _header(rung: Rung, other: Rung, launch: bool) -> str:
     """What the header of one kernel sets and the other sets otherwise, as comments; with `launch`
     also how they are launched."""
-    told = [
+    text = [
         f"// {name} = {value}"
         for name, value in rung.parameters.items()
         if name in other.parameters and other.parameters[name] != value
@@ -212,5 +212,5 @@ def _header(rung: Rung, other: Rung, launch: bool) -> str:
             ("shared memory in bytes", (ours.shared,), (theirs.shared,)),
         ):
             if a != b:
-                told.append(f"// {what}: {' x '.join(each for each in a if each != '1')}")
-    return "\n".join(told)
+                text.append(f"// {what}: {' x '.join(each for each in a if each != '1')}")
+    return "\n".join(text)

@@ -102,7 +102,7 @@ def _run(pair: Pair, variant: str) -> None:
 
 
 def _wait(output: object) -> None:
-    """Wait for what `run` enqueued. JAX enqueues from threads of its own, so that synchronising the
+    """Wait for what `run` enqueued. JAX enqueues from its own threads, so that synchronising the
     device may come too early: its outputs know. For others this does nothing."""
     ready = getattr(output, "block_until_ready", None)
     if ready is not None:
@@ -218,7 +218,7 @@ def _event_rounds(works: dict[str, Work]) -> dict[str, list[float]]:
 
 def _wall_rounds(works: dict[str, Work]) -> dict[str, list[float]]:
     """Times by the wall clock, in microseconds: enough calls in a row that enqueuing and waiting
-    weigh little. JAX launches on a stream of its own that no event outside sees."""
+    weigh little. JAX launches on its own stream that no event outside sees."""
     device, shuffler = cuda.cupy().cuda.Device(), random.Random(1)
 
     def once(variant: str, calls: int) -> float:
@@ -584,7 +584,7 @@ def record_there(name: str, source: str) -> tuple[str, dict[str, bytes]]:
 
 
 def _record_in_child(name: str, out: Path, environment: dict[str, str]) -> str:
-    """Record one pair in a process of its own; its last lines if it fails, else nothing."""
+    """Record one pair in its own process; its last lines if it fails, else nothing."""
     words = [sys.executable, "-m", "benchmarks.field", "record-one", name, "--out", str(out)]
     try:
         done = subprocess.run(

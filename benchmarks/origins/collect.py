@@ -639,7 +639,7 @@ def trial(name: str, command: list[str], src: Path, seconds: int) -> dict[str, A
 def run(
     command: list[str], log: Path, src: Path, seconds: float, stop: str = ""
 ) -> tuple[int | None, bool]:
-    """Run a command in a group of its own.
+    """Run a command in its own group.
 
     Returns its exit code (None: killed at the limit), and whether `stop` was sent.
     """

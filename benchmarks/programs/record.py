@@ -123,7 +123,7 @@ def bounded(
                 said, _ = process.communicate(timeout=15)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        lanes.kill(mark)  # ncu and its program have sessions of their own
+        lanes.kill(mark)  # ncu and its program have their own sessions
     return code, said, error
 
 

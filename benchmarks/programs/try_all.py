@@ -6,7 +6,7 @@ Writes OUT/try.json, the trial of each program, after each program, and OUT/repo
 traces. `python docs/switch_tables.py OUT/try.json` takes it into the documents.
 
 Programs hold a GPU one at a time, those that matter most first, until S seconds are over; with several
-GPUs, each has programs and cores of its own. Before that all run at once, for what needs to be done
+GPUs, each has programs and its own cores. Before that all run at once, for what needs to be done
 once: compiled code, builds, and the modules that a program will import. Later runs import these before
 their turn, on cores that the timed one does not use, so that a GPU waits for no import."""
 

@@ -481,7 +481,7 @@ def compare(
         before, after = (program.Programs((each._result,)) for each in (one, other))
         return TraceComparison(*changes.compare_programs(before, after))
     if isinstance(one, ProgramTrace) or isinstance(other, ProgramTrace):
-        what = "one is a trace of a program, and the other is none"
+        what = "one is a trace of a program, and the other is not"
         raise InputProblem(what, "Compare two traces, or two reports")
     sides = [gate.sides_of(each._analysis) for each in (one, other)]
     named = [(pair[0], pair[1])] if pair and isinstance(pair[0], str) else list(pair)

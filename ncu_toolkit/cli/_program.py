@@ -90,7 +90,7 @@ class ProgramCommand(click.Command):
         options, words = self._options(), []
         for name, *values in own:
             if name in (_FORCE, _NVTX) and not values:
-                continue  # each run has a folder of its own; ranges are always recorded
+                continue  # each run has its own folder; ranges are always recorded
             if (
                 name == _SKIP
                 and program

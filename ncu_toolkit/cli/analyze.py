@@ -166,7 +166,7 @@ def _reading() -> Iterator[Reading | None]:
 def refuse_for_traces(
     form: str, kernel: str, needs: tuple[Needs, ...], redacted: bool, *, alone: bool
 ) -> None:
-    """Raise UsageProblem for options that no trace has, or none without a report beside it."""
+    """Raise UsageProblem for options that no trace has, or none without a report next to it."""
     named, whole = "and a trace is named", "a trace is analyzed as a whole"
     for asked, what, remedy in (
         (form == "sarif", f"--format {form} applies to reports, {named}", "Use json, or leave the trace out"),
@@ -186,7 +186,7 @@ def _read(paths: tuple[Path, ...], asked: Options, jobs: int | None, timeout: fl
 
 
 def _programs(programs: Programs, form: str, top: int | None, output: Path | None) -> int:
-    """Answer for traces, and the reports beside them."""
+    """Answer for traces, and the reports next to them."""
     from ncu_toolkit.program.analysis.program import answers_of
 
     if form in ("json", "csv"):

@@ -168,7 +168,7 @@ def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
         return []
     one, other = texts if traced[0] else texts[::-1]
     raise InputProblem(
-        f"'{one}' is a trace of a program, and '{other}' is none",
+        f"'{one}' is a trace of a program, and '{other}' is not",
         "Compare two traces, or two reports",
     )
 

@@ -85,7 +85,7 @@ def command(
     launches themselves; no step is sought then.
 
     A kernel of a ladder must match a reference before it is measured. The rung that it is compared
-    with is profiled too, so its page shows what the step changed. The raw report stays beside the
+    with is profiled too, so its page shows what the step changed. The raw report stays next to the
     pages, for the Nsight Compute GUI."""
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     if resumed is not None:

@@ -35,7 +35,7 @@ class _Try(ProgramCommand):
 
 @click.command("try", cls=_Try)
 @options(
-    words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SWITCH…] -- PROGRAM ARGUMENTS…"),
+    words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SETTING…] -- PROGRAM ARGUMENTS…"),
     everything=option("Try what the program's trace suggests, each setting alone, then all that are worth keeping at once.", "--all"),
     listed=option("List the settings.", "--list"),
     runs=option("Runs per side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
@@ -90,7 +90,7 @@ def command(
 
         out.text(json.trial_document(trial))
     else:
-        out.answer(answer, f"Switches of {trial.program}", "ncu-try.html")
+        out.answer(answer, f"Settings tried in {trial.program}", "ncu-try.html")
     if trying.INTERRUPTED in trial.notes:
         raise KeyboardInterrupt
 

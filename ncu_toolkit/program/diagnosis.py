@@ -167,7 +167,7 @@ def _joined(
     s: StepFacts,
     known: Mapping[int, tuple[Profile | None, Diagnosis]],
 ) -> list[StepFinding]:
-    """The step's findings and its kernels', small grids once: where other launches could run beside
+    """The step's findings and its kernels', small grids once: where other launches could run alongside
     them the step has them, and counters that confirm it make it likelier. Else the counters' word is
     better than the trace's, where they know the cause."""
     seen = {shape for shape, (_, verdict) in known.items() if verdict.primary.bottleneck != UNKNOWN}

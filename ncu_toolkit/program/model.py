@@ -277,7 +277,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     moved: frozenset[int] = frozenset()
     """Work before whose launch the host does nothing long any more, but on another thread."""
     beside: frozenset[int] = frozenset()
-    """Work on streams of its own, ahead of what needs it."""
+    """Work on its own streams, ahead of what needs it."""
     waits: frozenset[int] = frozenset()
     """Calls, by their places in `Trace.calls`, that wait no more."""
 

@@ -161,7 +161,7 @@ def test_no_page_where_no_trace_can_be_read(run: Run, folder: Path) -> None:
     ("options", "said"),
     [
         (("--format", "sarif"), "--format sarif applies to reports"),
-        (("--kernel", "naive"), "--kernel chooses launches of reports"),
+        (("--kernel", "naive"), "--kernel selects launches of reports"),
         (("--needs", "bytes=1MiB"), "--needs applies to launches of a report"),
         (("--format", "html", "--redact"), "--redact applies to reports"),
     ],
@@ -314,11 +314,11 @@ def test_load_reads_a_trace(folder: Path) -> None:
     assert isinstance(plain, ncu_toolkit.ProgramTrace)
 
 
-def test_load_refuses_what_is_no_trace(folder: Path) -> None:
+def test_load_refuses_what_is_not_a_trace(folder: Path) -> None:
     for path, reports, said in (
         ("empty.ncu-trace", [], "has no kernel"),
         ("torn.ncu-trace", [], "torn.ncu-trace"),
-        ("naive.ncu-rep", [], "is no trace"),
+        ("naive.ncu-rep", [], "is not a trace"),
         ("loader.ncu-trace", ["naive.ncu-rep"], "has no launch of"),
         ("naive.ncu-trace", ["missing.ncu-rep"], "missing.ncu-rep"),
     ):

@@ -892,7 +892,7 @@ def test_a_broken_baseline_hides_no_other(run: Run, tmp_path: Path) -> None:
 def test_without_a_home_only_what_needs_one_fails(
     run: Run, one_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container's user without HOME and without an entry of its own."""
+    """A container's user without HOME and without its own entry."""
 
     def nobody(*_: object) -> Path:
         raise RuntimeError("Could not determine home directory.")

@@ -18,7 +18,7 @@ from ncu_toolkit.kernel.diagnosis.rules.launch_overhead import BETWEEN_US
 from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.kernel.pages import json as writer
 
-#: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
+#: A pass over 100 MB, and over the same with its own input; a product; 3 µs of nearly nothing.
 PASS = ChainLink("pass", ("range",), 60.0, 1e8, 1e8, 55.0, 2.0)
 SMALL = ChainLink("small", ("range",), 3.0, 1e3, 1e3, 0.05, 0.0)
 

@@ -191,7 +191,7 @@ def test_whatever_waits_behind_one_hot_address_goes_with_it() -> None:
 
 
 def rows_walked(waves: float, hits: float = 0.87) -> Finding:
-    """Lanes that walk a row each: 64 loads of a lane, each to a sector of its own."""
+    """Lanes that walk a row each: 64 loads of a lane, each to its own sector."""
     warps = 256 * 8
     row = {
         "sass": "LDG.E R2, [R4.64]",

@@ -345,7 +345,7 @@ def test_compiled_code_is_not_to_be_compiled() -> None:
 
 
 def test_a_gpu_without_tf32_is_reported_of_fp16() -> None:
-    """In every framework: PyTorch by a kernel of its own, JAX and CuPy as well."""
+    """In every framework: PyTorch by its own kernel, JAX and CuPy as well."""
     v100 = Device("Tesla V100-SXM2-16GB", (7, 0))
     for other in (programs.ADD, "loop_add_fusion", "cupy_add__float32_float32_float32", "my(int)"):
         step, account = step_of(kernels(*[programs.sgemm()] * 4, other), device=v100)

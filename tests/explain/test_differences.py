@@ -259,7 +259,7 @@ def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Prof
     assert shown.headline.endswith("no difference (72.7 µs)")
     assert shown.kernels
     assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7 µs"] * 2
-    assert "a card shows one typical launch" in shown.points[0]
+    assert "a card shows the median launch" in shown.points[0]
 
 
 def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -> None:

@@ -126,7 +126,7 @@ def test_marks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event_class", [0, 67])
 def test_a_call_chain_with_python_gives_the_line(tmp_path: Path, event_class: int) -> None:
-    """nsys of 2022 writes the chain to a row of its own, with the call's number."""
+    """nsys of 2022 writes the chain to its own row, with the call's number."""
     strings = tables()["StringIds"]
     more = [
         {"id": 50, "value": "/usr/lib/python3/site-packages/torch/nn.py:9"},

@@ -46,7 +46,7 @@ def test_every_command_is_documented() -> None:
     assert [name for name in COMMANDS if f"## ncu-toolkit {name}\n" not in text] == []
     for part, option in (("save", "--replace"), ("list", "--format")):
         _, found, after = text.partition(f"### ncu-toolkit baseline {part}\n")
-        assert found, "commands of a group have options of their own"
+        assert found, "commands of a group have their own options"
         assert option in after.partition("\n## ")[0].partition("\n### ")[0]
 
 

@@ -284,7 +284,7 @@ def test_a_kernel_that_changed_since_it_was_recorded_is_reported(
     def said(view: RunView) -> tuple[bool, bool]:
         notes = [note for panel in view.families[0].panels for note in panel.notes]
         pages = [page.former for page in view.pages if "vectorized" in page.title]
-        return any("Changed after the recording: vectorized" in note for note in notes), any(
+        return any("Changed since the recording: vectorized" in note for note in notes), any(
             label in former for former in pages
         )
 

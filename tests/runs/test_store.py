@@ -1,4 +1,4 @@
-"""Runs on disk: atomic files, folders of their own, launches tied to their cases, manifests that
+"""Runs on disk: atomic files, their own folders, launches tied to their cases, manifests that
 are not believed blindly."""
 
 from __future__ import annotations

@@ -546,7 +546,7 @@ def k33() -> None:
 
 @bench.case(34)
 def k34() -> None:
-    """Sums over a buffer that fits the L2, each SM passing over all of it in an order of its own:
+    """Sums over a buffer that fits the L2, each SM passing over all of it in its own order:
     l2-bandwidth (a roof)."""
     n = 1 << 20
     x = small(n * 4, 4)

@@ -66,7 +66,7 @@ def markdown_code(text: str) -> str:
 
 
 def csv_rows(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as CSV (RFC 4180, LF); text that a spreadsheet would take as a formula gets an apostrophe."""
+    """Rows as CSV (RFC 4180, LF); text that is a formula to spreadsheets gets an apostrophe."""
     return "".join(",".join(_csv_cell(cell) for cell in row) + "\n" for row in rows)
 
 

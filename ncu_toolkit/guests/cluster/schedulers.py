@@ -236,7 +236,7 @@ async def _greeted(address: str, security: Any) -> None:
 
 
 def _local() -> Any:
-    """One worker for each GPU of this machine, in processes of their own. Only who holds the
+    """One worker for each GPU of this machine, in their own processes. Only who holds the
     certificate, which is made for this run, can talk to them."""
     distributed = _dask()
     cards = cuda.cards()

@@ -1,6 +1,6 @@
 """Compiled code and CUDA source below a root, for static analysis.
 
-A compiler reads whatever file a source names. The source and the headers beside it are therefore
+A compiler reads whatever file a source names. The source and the headers next to it are therefore
 compiled from copies, and only where the preprocessor, with the flags of the compile, opened no
 further file but those of the compilers, and was not asked whether one exists (`__has_include`). All
 of this is refused in the same words, which would tell otherwise what there is."""
@@ -50,7 +50,7 @@ _GAP: Final = r"(?:[^\S\n]|/\*.*?\*/)*"
 _RENAMES: Final = re.compile(
     rf"(?:^|\*/){_GAP}(?:#|%:|\?\?=){_GAP}(?:line\b|embed\b|\d)", re.MULTILINE | re.DOTALL
 )
-#: Folders of the compilers' own headers, beside the CUDA toolkit's.
+#: Folders of the compilers' own headers, besides the CUDA toolkit's.
 _SYSTEM: Final = ("/usr/include", "/usr/lib/gcc", "/usr/local/include")
 DEFAULT_ARCH: Final = "sm_90"
 

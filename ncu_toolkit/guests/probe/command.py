@@ -47,7 +47,7 @@ def command(
 
     `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
     exit code, and records each launch through CUPTI: times, shapes, occupancy, and the gaps in
-    which the GPU ran no kernel. With --experiments it also runs slices of other work beside the
+    which the GPU ran no kernel. With --experiments it also runs slices of other work alongside the
     program, which load one unit of the GPU at a time. `--kernel NAME` does the same to a ladder's
     kernel.
 

@@ -1,4 +1,4 @@
-"""Stressors: kernels that load one unit of the GPU on a stream of their own while another kernel
+"""Stressors: kernels that load one unit of the GPU on their own stream while another kernel
 runs.
 
 They run in the primary context of this process, through cuda-bindings' driver API, so they can run
@@ -318,7 +318,7 @@ def run_slices(path: str, asked: dict[str, Any], done: threading.Event) -> None:
     line for each slice to `path`.
 
     A slice is a stressor for a few milliseconds, in an order by lot, with pauses between. Launches
-    of the program that fall into a slice ran beside it; those in no slice ran without. The program
+    of the program that fall into a slice ran alongside it; those in no slice ran without. The program
     is not stopped, and nothing of it is changed but its speed.
 
     Args:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.document.card import Card, kernel_label, kernel_name, whole_percent
 from ncu_toolkit.base.document.tables import Spec, Table, table
 from ncu_toolkit.base.document.views import Answer, Kind, Whole, answer
@@ -17,7 +18,6 @@ from ncu_toolkit.kernel.diagnosis.rules import StaticFinding, load_rules, title
 from ncu_toolkit.kernel.diagnosis.static import KernelAnalysis
 from ncu_toolkit.kernel.explain.code import places
 from ncu_toolkit.kernel.explain.verdict import card as card_of_launch
-from ncu_toolkit.kernel.explain.verdict import sentences
 
 #: Part of the time that the GPU may be without a kernel before that is worth a sentence.
 _IDLE: Final = 0.1
@@ -44,7 +44,7 @@ def card(kernel: KernelTrace, trace: KernelTimes, found: Probed, then: str = "")
         summary, advice = _UNKNOWN, ()
     if cause is not None:
         named = f" Its code shows {small(title(cause.bottleneck))}: {small(cause.summary)}"
-        summary, advice = summary + sentences(named), (sentences(cause.advice),)
+        summary, advice = summary + visible(named), (visible(cause.advice),)
     return replace(
         shown, kernel=kernel_label(kernel.launch.function, kernel.launch.kernel),
         shape=", ".join(filter(None, [shown.shape, *_fill(kernel, trace)])), summary=summary,

@@ -317,7 +317,7 @@ def _kept(rows: Any, which: Any, windows: Sequence[_Slice]) -> dict[int, dict[st
 
 
 def _under(rows: Any, windows: Sequence[_Slice]) -> Any:
-    """The stressor that each launch ran beside from start to end, "plain" where none overlapped it,
+    """The stressor that each launch ran alongside from start to end, "plain" where none overlapped it,
     "" where one did for a part of it."""
     if not windows:
         return numpy.full(len(rows), "", dtype="U20")

@@ -1,4 +1,4 @@
-"""Anybody's reports -> verdicts: every file read in a worker of its own, every launch diagnosed,
+"""Anybody's reports -> verdicts: every file read in its own worker, every launch diagnosed,
 repeats of a kernel grouped with their spread.
 
 Nothing is left out in silence: files that cannot be read, launches that are missing and launches
@@ -262,7 +262,7 @@ def typical(times_us: Sequence[float | None]) -> int:
 @dataclass(frozen=True)
 class Group:
     """Launches of one file with the same kernel, grid, block and GPU, in file order; incomplete
-    ones make groups of their own."""
+    ones make their own groups."""
 
     launches: tuple[LaunchResult, ...]
 
@@ -555,7 +555,7 @@ def read_packed(
     """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch
     unless profiles are kept.
 
-    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module
+    A large report is read in parts, by up to `jobs` their own processes: the profiler's module
     never frees a launch that it has opened, and it disassembles one instruction after the other,
     which is most of the time. `note` names a file that says how far it is (`_followed`).
 

@@ -163,7 +163,7 @@ def remarks(analysis: Analysis) -> Iterable[str]:
             first, *others = found[0].contradictions
             more = f" (and {len(others)} more)" if others else ""
             times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
-            yield f"contradictory: {_which(found[0], times)}: {visible(first)}{more}. What rests on that is less certain"
+            yield f"contradictory: {_which(found[0], times)}: {visible(first)}{more}. What depends on it is less certain"
     yield from map(visible, analysis.missed)
     for each in analysis.unused_needs:
         yield f"no launch matches --needs '{visible(str(each), 80)}'"
@@ -226,12 +226,12 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     parts = differences.against_prediction(came, old, new) if came else ()
     if not short:
         if [*map(units.duration, times)] != [old.time, new.time]:
-            parts = ("Times are medians of all launches; a card shows one typical launch.", *parts)
+            parts = ("Times are medians of all launches; a card shows the median launch.", *parts)
         roofs = sections.roof_plot((before, old, {}), (after, new, {}))
         return replace(
             found,
             headline=headline or of_pair,
-            # the command of the old card would compare it with the very report beside it
+            # the command of the old card would compare it with the very report next to it
             cards=(replace(old, next=""), new),
             labels=("old", "new"),
             points=(*parts, *changed.points),
@@ -431,7 +431,7 @@ def _kernels(comparison: Comparison, shown: ComparedPair | None) -> tuple[Table 
     notes = ["Times are medians."] if many else []
     if shown is not None:
         gone = ", which may now do the work of kernels that are gone" * bool(comparison.alone_old)
-        notes.append(f"What follows is of {pair_name(shown)} alone{gone}.")
+        notes.append(f"What follows is about {pair_name(shown)} only{gone}.")
     made = _pairs(comparison.ordered, rows, launches=many)
     return replace(made, note=" ".join(notes)), rest
 

@@ -49,7 +49,7 @@ def words() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def definitions() -> Definitions:
-    """Every entry. A metric without a paragraph of its own has its meaning alone."""
+    """Every entry. A metric without its own paragraph has its meaning alone."""
     return Definitions({term.key: term for term in _all()}, words()["headings"], GROUPS)
 
 

@@ -44,7 +44,7 @@ Language = Literal["cuda", "triton", "numba", "warp", "cupy", "torch", "xla", "l
 Elsewhere = Mapping[Language, Iterable[str]]
 
 _TYPE: Final = r"(?:bool|u?int(?:8|16|32|64)?|float(?:16|32|64)?|complex(?:64|128)?)"
-#: Operations of XLA that it wraps into a kernel of their own.
+#: Operations of XLA that it wraps into their own kernel.
 _HLO: Final = (
     "abs|add|and|broadcast|compare|concatenate|convert|cosine|divide|dynamic_slice|dynamic_update_slice|exponential"
     "|gather|iota|log|maximum|minimum|multiply|negate|or|pad|power|reduce|reduce_window|reverse|rsqrt|scatter"
@@ -112,7 +112,7 @@ def language(profile: Profile) -> Language:
     """What the kernel was written in or made by, if its name or source files prove it; else "cuda".
 
     A kernel with a plain name and Python source is Triton's: names of C++ functions have their
-    parameters, and Numba, Warp and the DSL of CUTLASS give names of their own. XLA's kernels have
+    parameters, and Numba, Warp and the DSL of CUTLASS give their own names. XLA's kernels have
     plain names and no source."""
     kernel = profile.launch.kernel
     named = made_by(kernel)
@@ -271,7 +271,7 @@ class Kernel:
 
     @property
     def context(self) -> Context:
-        """What is known beside the report; with nothing in it where nothing is."""
+        """What is known besides the report; with nothing in it where nothing is."""
         return self.profile.context or Context()
 
     @property
@@ -664,7 +664,7 @@ def capital(words: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """Words as a sentence of their own; empty where there are none."""
+    """Words as their own sentence; empty where there are none."""
     return f"{capital(words).rstrip('.')}." if words else ""
 
 

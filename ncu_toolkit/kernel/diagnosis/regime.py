@@ -72,7 +72,7 @@ def agrees(rule: Rule, regime: Regime) -> bool:
 
 @dataclass(frozen=True)
 class Response:
-    """How much longer a kernel runs beside a stressor than beside its control: by `slope` (a
+    """How much longer a kernel runs alongside a stressor than beside its control: by `slope` (a
     fraction); `spread` is the half-width of its 95 % interval, by the medians' errors."""
 
     slope: float
@@ -128,7 +128,7 @@ def profile_of(kernel: KernelTrace, device: Device) -> Profile:
 def traced(
     profile: Profile, conditions: Mapping[str, Sequence[float]], kept: Mapping[str, float]
 ) -> KernelTrace:
-    """A profiled launch as a kernel beside stressors. `conditions` are times of all launches of its
+    """A profiled launch as a kernel alongside stressors. `conditions` are times of all launches of its
     rung in microseconds; `kept` is the part of its speed that each stressor kept."""
     middle = _median(conditions[PLAIN])
     about = profile.rung
@@ -230,7 +230,7 @@ class Seen:
         """Part of a unit's rate that the kernel takes when it runs alone; 0 where it is not known.
 
         The stressor alone takes all of the unit. So the kernel takes what the stressor loses, for
-        its longer time beside it, and does the same work in its time alone."""
+        its longer time alongside it, and does the same work in its time alone."""
         beside = (1 + self.slope(KINDS[kind].control)) * (1 + self.slope(kind))
         return self.lost(kind) * beside
 
@@ -321,7 +321,7 @@ class Probe:
 
 
 def regime_of(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Probe | None:
-    """The regime of a kernel by its experiments; None with too few launches beside stressors."""
+    """The regime of a kernel by its experiments; None with too few launches alongside stressors."""
     answers = responses(kernel.conditions)
     if not {"l2", "alone"} <= answers.keys():
         return None

@@ -136,7 +136,7 @@ class StaticAnalysis:
         return plain
 
 
-#: What a document has of an occupancy beside its fields.
+#: What a document has of an occupancy besides its fields.
 _FILLED: Final = ("active_blocks", "active_warps", "fraction", "limiters")
 Outcome = Literal["confirmed", "runner-up", "refuted", "not judged", "not seen"]
 #: Longest code that is analysed for a page: beyond it the loops of machine-written code take longer

@@ -577,7 +577,7 @@ def _launch_cycles(profile: Profile, hertz: float) -> tuple[float, float]:
 def _access_cycles(profile: Profile) -> float:
     """Cycles that a warp waits for each access to global and local memory, by the stall stack over
     the number of accesses: at least, since accesses under way share their waiting. 0 where unknown,
-    and with atomic updates, which have a queue of their own."""
+    and with atomic updates, which have their own queue."""
     accesses = figures.executed(profile, ("global", "local", "texture"))
     if not accesses or profile.stalls is None or figures.executed(profile, ("atomic", "copy")):
         return 0.0

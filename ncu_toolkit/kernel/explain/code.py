@@ -24,7 +24,7 @@ from ncu_toolkit.kernel.diagnosis import static
 from ncu_toolkit.kernel.diagnosis.figures import small
 from ncu_toolkit.kernel.diagnosis.rules import Certainty, StaticFinding, title
 from ncu_toolkit.kernel.explain.sections import spec
-from ncu_toolkit.kernel.explain.verdict import CODE, sentences
+from ncu_toolkit.kernel.explain.verdict import CODE
 from ncu_toolkit.kernel.ladder.catalogue import split
 from ncu_toolkit.kernel.sass.cost import LISTED, Region
 from ncu_toolkit.kernel.sass.opcodes import WARP_SIZE
@@ -148,12 +148,10 @@ def _card(
         title=title(first.bottleneck) if first else "Nothing found in the code",
         gain="no estimate without a profile",
         confidence=_CONFIDENCE[first.certainty] if first else "low",
-        summary=sentences(first.summary)
-        if first
-        else "Nothing in the code points to a bottleneck.",
+        summary=visible(first.summary) if first else "Nothing in the code points to a bottleneck.",
         where=tuple(places(kernel, first, texts)),
-        do=(sentences(first.advice),) if first else (),
-        expect=sentences(f"If so, a profile shows {small(first.look_for)}") if first else "",
+        do=(visible(first.advice),) if first else (),
+        expect=visible(f"If so, a profile shows {small(first.look_for)}") if first else "",
         next="" if found.nothing else _next(found),
     )
 

@@ -47,11 +47,10 @@ from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.branches import JUMPS
 from ncu_toolkit.kernel.sass.opcodes import READS_ONLY
 
-#: Bars, stall reasons, pieces of advice and words of a sentence that fit one screen.
+#: Bars, stall reasons and pieces of advice that fit one screen.
 BARS: Final = 5
 REASONS: Final = 3
 ADVICE: Final = 2
-WORDS: Final = 25
 #: Longest code shown.
 CODE: Final = 160
 
@@ -101,7 +100,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         headroom=room.factor if room else None,
         where=tuple(lines_of(profile, finding)) if launch.single else (),
         do=_steps(finding.advice[:ADVICE], then) if state != "roof" else (),
-        expect=sentences(finding.look_for) if slow else "",
+        expect=visible(finding.look_for) if slow else "",
         also=_also(diagnosis) if slow else "",
         next=then,
         missing=_missing(profile, absent),
@@ -128,7 +127,7 @@ def of_finding(shown: Card, finding: Finding) -> Card:
             *(each for each in places if (each.path, each.line, each.sass) not in known),
         ),
         do=_steps(finding.advice, shown.next),
-        expect=sentences(finding.look_for),
+        expect=visible(finding.look_for),
         also="",
     )
 
@@ -147,16 +146,16 @@ def _named(state: State, finding: Finding, workload: str = "") -> dict[str, Any]
         "provided": finding.provided if factor else "",
         "interval": interval,
         "confidence": finding.confidence,
-        "summary": sentences(finding.summary),
+        "summary": visible(finding.summary),
     }
 
 
 def _steps(advice: Iterable[str], then: str) -> tuple[str, ...]:
     """Advice, safe to show, without the command that the card's `next` gives anyway."""
     return tuple(
-        sentences(f"{step.text}.")
+        visible(f"{step.text}.")
         if isinstance(step, Advice) and step.command == then
-        else shown_step(step, sentences)
+        else shown_step(step, visible)
         for step in advice
     )
 
@@ -172,21 +171,6 @@ def _also(diagnosis: Diagnosis) -> str:
         gain = f"{gain_text(factor, other.interval)} faster" if factor else "gain not known"
         return f"{_title('slow', other)}, {gain}"
     return ""
-
-
-def sentences(text: str) -> str:
-    """`text`, safe to show. A sentence of more than WORDS words is parted at its colons and
-    semicolons, so that each part can be read in one go."""
-    parted = (
-        _parted(sentence) if len(sentence.split()) > WORDS else sentence
-        for sentence in re.split(r"(?<=[.!?])\s+", visible(text))
-    )
-    return " ".join(parted)
-
-
-def _parted(sentence: str) -> str:
-    parts = re.split(r"[:;] (?!ncu-toolkit )", sentence)
-    return ". ".join(part[:1].upper() + part[1:] for part in parts)
 
 
 def _state(profile: Profile, finding: Finding) -> State:

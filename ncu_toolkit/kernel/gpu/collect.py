@@ -111,7 +111,7 @@ def _asked(path: str, changed: int) -> Ncu:
 
 
 def section_folder() -> Path:
-    """Our section files: in the package (a wheel) or beside it (a checkout). Raises
+    """Our section files: in the package (a wheel) or next to it (a checkout). Raises
     EnvironmentProblem: neither is there."""
     for candidate in (PACKAGE / "sections_data", PACKAGE.parent / "sections"):
         if candidate.is_dir():
@@ -246,7 +246,7 @@ def run(
     request_stop: Callable[[], None] | None = None,
     enough: Enough = lambda finished, begun: False,
 ) -> NcuOutcome:
-    """Run ncu in a session of its own and wait.
+    """Run ncu in its own session and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
     the report is written with what is finished; without it the program gets SIGTERM, and SIGKILL
@@ -393,7 +393,7 @@ def classify(
     if timed_out is not None:
         begun, message = BEGUN.findall(text), f"ncu did not finish within {timed_out:.0f} s"
         if begun and reader.is_collective(begun[-1]):
-            message, less = f"ncu waited for '{begun[-1]}' in vain", reader.COLLECTIVE
+            message, less = f"ncu waited for '{begun[-1]}', which did not finish", reader.COLLECTIVE
         return "timeout", EnvironmentProblem(message, f"Finished work is kept; {less}")
     reading = failures.read(text, returncode != 0)
     where = f"Its output is in {log}" if log else "Its output is in the log next to the report"

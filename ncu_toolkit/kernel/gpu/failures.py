@@ -26,7 +26,7 @@ _EMPTY: Final = re.compile(
     r"No kernels were profiled|^==ERROR== Use --"
 )
 _KERNEL: Final = re.compile(r'Failed to profile (?:kernel )?"([^"\n]+)"')
-#: ncu ends the program after an error of its own, by a signal whose number it then reports.
+#: ncu ends the program after its own error, by a signal whose number it then reports.
 _ENDED: Final = "Trying to shutdown target application"
 _BY_NCU: Final = re.compile(r"application returned an error code \((?:9|15)\)")
 #: What only Windows' drivers have in a log: WSL's folders, programs of Windows.

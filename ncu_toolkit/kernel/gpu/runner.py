@@ -765,7 +765,7 @@ def resume(
         _report_progress(session, reporter)
     else:
         kept = f"{len(session.run.timings)} timings and {len(session.run.report_files)} reports"
-        reporter.note(f"{folder.name} goes on: {kept} are kept")
+        reporter.note(f"{folder.name} resumes: {kept} are kept")
     return session
 
 

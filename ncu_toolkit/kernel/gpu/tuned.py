@@ -37,7 +37,7 @@ class TunedEntry:
     parameters: Mapping[str, int]
     time_us: float
     baseline_us: float | None
-    """The baseline's, run beside it."""
+    """The baseline's, run alongside it."""
     default_us: float | None
     """The header's own parameters, timed in the same search."""
     settings: int
@@ -156,7 +156,7 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
         tuned = f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}"
         lines.append(f"{tuned}; --no-tuned runs it as its header says")
     if old:
-        where = f"what was tuned for {gpu} at {', '.join(old)} is of another source of {rung.name} and is not used"
+        where = f"what was tuned for {gpu} at {', '.join(old)} is for another version of {rung.name} and is not used"
         lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` retunes it")
     return lines
 

@@ -117,7 +117,7 @@ class LaunchGeometry:
 
 
 class NamedTable(TomlTable, frozen=True, kw_only=True):
-    """A table that has its name from the key above it, not from a key of its own."""
+    """A table that has its name from the key above it, not from its own key."""
 
     name: str = field(name="", default="")
 

@@ -266,7 +266,7 @@ class Ladder:
     @cached_property
     def climbs(self) -> dict[str, list[Entry]]:
         """The timed steps by the rung that their headers' comparisons lead back to, also where rungs
-        between were not run: a family may hold several problems, each with a ladder of its own."""
+        between were not run: a family may hold several problems, each with its own ladder."""
         found: dict[str, list[Entry]] = {}
         for entry in self:
             if entry.kind == "step" and entry.timing:

@@ -353,7 +353,7 @@ def _hottest(
 
 
 def stall_fold(profile: Profile) -> Fold | None:
-    """The stall stack with what each reason means, and PC samples beside it. None where neither was
+    """The stall stack with what each reason means, and PC samples next to it. None where neither was
     collected."""
     ranked = figures.ranked_stalls(profile)[:_NAMED]
     line = ", ".join(f"{reason_name(name)} {whole_percent(share)}" for name, share in ranked)

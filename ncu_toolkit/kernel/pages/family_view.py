@@ -31,7 +31,7 @@ from ncu_toolkit.kernel.pages.roofline import Spot, roofline
 #: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and are
 #: in the table.
 _SHOWN_REASONS: Final = 9
-#: A reason has a column of its own in the table of stalls from this share of any rung's stack on.
+#: A reason has its own column in the table of stalls from this share of any rung's stack on.
 _LISTED: Final = 0.01
 LEVELS: Final = {
     "dram": ("DRAM", "dram_bytes"),
@@ -93,7 +93,7 @@ def _notes(ladder: Ladder) -> Iterable[str]:
     yield from _cached(ladder.entries, run.device.l2_bytes)
     former = [entry.label for entry in ladder if entry.outdated]
     if former:
-        yield f"Changed after the recording: {', '.join(former)}. Their figures are of the older version."
+        yield f"Changed since the recording: {', '.join(former)}. Their figures are from the older version."
     pending = [] if run.live else ladder.book.pending(ladder.family)
     if pending:
         yield f"Not recorded yet: {', '.join(map(visible, pending))}."

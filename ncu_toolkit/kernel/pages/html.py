@@ -45,7 +45,7 @@ def write_run(
 
     Args:
         book: the run laid out with another diagnosis or other ladders; the defaults where None.
-        front: a front page over all runs lies beside the folder, or is written next
+        front: a front page over all runs is next to the folder, or is written next
             (`write_front`): the pages link it.
         document: also write what the run's page shows as `report.json`.
 

@@ -47,7 +47,7 @@ class ShownFamily:
 
 @dataclass(frozen=True)
 class IndexPart:
-    """What one run gives to the front page: kept beside it, so that a new run need not have all
+    """What one run gives to the front page: kept next to it, so that a new run need not have all
     others read and judged again."""
 
     title: str

@@ -2,7 +2,7 @@
 
 The format carries no checksum. Each relation here holds on every real launch there is
 (docs/integrity.md counts them); a relation that one intact report breaks is removed, not excused.
-What a file says only once can be changed without a trace, unless there is a SHA-256 beside it: in
+What a file says only once can be changed without a trace, unless there is a SHA-256 next to it: in
 `<report>.sha256` as `sha256sum` writes it, or in the `checksums` of a run's `run.json`."""
 
 import hashlib
@@ -54,7 +54,7 @@ def digest(path: Path) -> str:
 
 
 def verify(path: Path) -> SumCheck:
-    """Compare a file with the checksums beside it. A checksum that cannot be read is a problem."""
+    """Compare a file with the checksums next to it. A checksum that cannot be read is a problem."""
     expected: list[tuple[str, str]] = []
     try:
         for found in (_side_file(path), _manifest(path)):

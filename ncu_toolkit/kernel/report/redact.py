@@ -85,7 +85,7 @@ def _summary(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> R
 
 
 def redact_folder(folder: Path, *, words: Iterable[str] = ()) -> None:
-    """Redact the logs beside a run's reports, also of `words`; delete plans and progress."""
+    """Redact the logs next to a run's reports, also of `words`; delete plans and progress."""
     for path in folder.glob("*.log"):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         cleaned = scrub.clean_text(text, words=(*scrub.machine_names(), *words))

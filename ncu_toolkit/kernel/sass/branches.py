@@ -427,7 +427,8 @@ class _Code:
         return mask if ends else 0
 
     def _joined(self, following: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """`following` with each BSYNC led to the targets of the BSSYs that may precede it."""
+        """`following` with each BSYNC led to the targets of the BSSYs of its barrier that may
+        precede it."""
         names = [""] * len(self._bases)
         for i, name in enumerate(self._bases):
             if name in ("BSSY", "BSYNC") and (at := BARRIER.search(self._rows[i].operands)):

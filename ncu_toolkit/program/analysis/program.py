@@ -75,7 +75,7 @@ class TraceResult:
     path: str
     found: ProgramDiagnosis | None = None
     known: Known = field(default_factory=dict)
-    """What the reports beside it say of its kernels, by place in `Trace.shapes`."""
+    """What the reports next to it say of its kernels, by place in `Trace.shapes`."""
     notes: tuple[str, ...] = ()
     """What was tried, a sentence each."""
     error: ToolkitError | None = None
@@ -86,7 +86,7 @@ class TraceResult:
 
 @dataclass(frozen=True)
 class Programs:
-    """Traces in the order in which they were named, and the reports beside them."""
+    """Traces in the order in which they were named, and the reports next to them."""
 
     traces: tuple[TraceResult, ...]
     reports: analyze.Analysis = field(default_factory=lambda: analyze.Analysis(()))
@@ -106,7 +106,7 @@ class Programs:
 
     @property
     def exit_code(self) -> int:
-        """As `Analysis.exit_code`, of traces and the reports beside them."""
+        """As `Analysis.exit_code`, of traces and the reports next to them."""
         errors = [each.error for each in self.unreadable]
         if any(isinstance(error, EnvironmentProblem) for error in errors):
             return EXIT_ENVIRONMENT
@@ -116,7 +116,7 @@ class Programs:
 
     @property
     def faults(self) -> list[str]:
-        """As `Analysis.faults`, of traces and the reports beside them."""
+        """As `Analysis.faults`, of traces and the reports next to them."""
         lines = [f"unreadable: {each.error}" for each in self.unreadable]
         lines += map(str, self.strangers)
         return lines + (self.reports.faults if self.reports.files else [])
@@ -289,7 +289,7 @@ def _read(path: Path, reports: analyze.Analysis, joined: set[str], timeout: floa
 
 
 def _with_trial(result: TraceResult, path: Path) -> TraceResult:
-    """With what was tried of the program, where that lies beside its trace."""
+    """With what was tried of the program, where that is next to its trace."""
     try:
         trial = load_trial(path)
     except InputProblem as error:

@@ -232,7 +232,7 @@ def trial_path(trace: Path) -> Path:
 
 
 def find_trials(path: Path) -> list[Path]:
-    """The files of trials that a path means: itself, what lies beside a trace, or in a folder."""
+    """The files of trials that a path means: itself, what is next to a trace, or in a folder."""
     if path.is_dir():
         return sorted(path.rglob(f"*{SUFFIX}"))
     each = path if path.suffix == ".json" and not is_trace(path) else trial_path(path)

@@ -427,7 +427,7 @@ class _Started:
 
 
 class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
-    """Runs a program, each time in a process group of its own, and reads its step's time. Where there
+    """Runs a program, each time in its own process group, and reads its step's time. Where there
     are cores for it, the next runs import their modules meanwhile and wait for their turn."""
 
     def __init__(self, job: TryJob, folder: Path, ahead: int | None = None) -> None:

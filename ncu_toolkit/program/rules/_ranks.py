@@ -143,7 +143,7 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
         title, advice = f"Exposed {kind}s", ADVICE.get(kind, ())
         saved, certain, before = each.exposed_us, False, list[str]()
         if kind == "all-reduce" and passes > 1:
-            # hidden traffic goes too: it takes SMs and bandwidth from the work beside it
+            # hidden traffic goes too: it takes SMs and bandwidth from the work alongside it
             saved = (1 - 1 / passes) * each.all_traffic_us
             title = f"Gradients are exchanged in each of {passes} passes that accumulate"
             advice = (

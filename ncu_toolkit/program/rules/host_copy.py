@@ -1,11 +1,11 @@
 """Copies between host and device hold up the step.
 
 What it is
-Memory that `malloc` or NumPy gives is pageable. The driver copies it to a buffer of its own first, and
+Memory that `malloc` or NumPy gives is pageable. The driver copies it to its own buffer first, and
 the call waits for that. Pinned memory is copied by the GPU directly, while the host goes on.
 
 Why it costs time
-Nothing runs beside a pageable copy of the same thread, and it has a third to a half of the link's
+Nothing runs alongside a pageable copy of the same thread, and it has a third to a half of the link's
 rate. The GPU computes nothing meanwhile.
 
 How to confirm
@@ -13,7 +13,7 @@ The trace says pageable, or the rate is far below the link's. No kernel runs whi
 tens of copies of at most 64 KB follow each other: each takes as long as one of no bytes.
 
 What to change
-Pin the memory, copy asynchronously on a stream of its own, and copy the next batch while this one is
+Pin the memory, copy asynchronously on its own stream, and copy the next batch while this one is
 computed. Copy less: narrower types (uint8 images, converted on the GPU), or data that stay on the GPU.
 
 When the advice is wrong
@@ -155,7 +155,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
         return s.ruled_out(f"The {s.word} copies no more than a few bytes between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     pageable = [at for at in copies if _pageable(s, at, link)]
-    # Copies of pinned memory can run beside kernels, as far as there are kernels.
+    # Copies of pinned memory can run alongside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
     held_up = waits(s, "bulk")

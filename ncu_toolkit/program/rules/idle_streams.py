@@ -8,7 +8,7 @@ Why it costs time
 The time of the launches adds up, while most SMs have nothing to do.
 
 How to confirm
-Launches with few blocks take a large part of the step, and no other work runs beside them.
+Launches with few blocks take a large part of the step, and no other work runs alongside them.
 
 What to change
 Split the work of each launch into more blocks, or give it more work: a larger batch, or requests
@@ -79,7 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out_by_grids(
             f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
         )
-    # nothing in the step could run beside its only launch; an author's own are split, down to the
+    # nothing in the step could run alongside its only launch; an author's own are split, down to the
     # time that a launch takes anyway
     alone = sum(launch is not None for launch in s.launches) == 1
     authors = [at for at in small if alone or authored(small[at].kernel)]

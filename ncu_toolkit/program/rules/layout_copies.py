@@ -103,7 +103,7 @@ def find(s: StepFacts) -> StepOutcome:
 
 
 def _meant(s: StepFacts) -> Iterator[int]:
-    """Copies that the step needs: what the program's author wrote as a kernel of its own, and the
+    """Copies that the step needs: what the program's author wrote as its own kernel, and the
     copy before a sort, which works in place."""
     for queue in s.queues:
         work = [at for at in queue if s.classes[at] != "set"]

@@ -1,4 +1,4 @@
-"""The optimizer updates each parameter by launches of its own.
+"""The optimizer updates each parameter by its own launches.
 
 What it is
 Adam as its formula has it is ten to fourteen elementwise launches for each parameter tensor, a thousand

@@ -302,7 +302,7 @@ def _aligned(
 
 def job_of(lines: Sequence[Timeline], path: str) -> Job | None:
     """The job whose ranks these are; None where their collectives cannot be joined: these are
-    programs of their own then."""
+    their own programs then."""
     known = [line.rank for line in lines]
     if len(lines) < 2 or any(not len(line.times) for line in lines):
         return None

@@ -151,7 +151,7 @@ def prepare() -> None:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Processes, Path]]:
-    """Two workers in processes of their own, and the folder that they read."""
+    """Two workers in their own processes, and the folder that they read."""
     from distributed import LocalCluster
 
     folder = tmp_path_factory.mktemp("processes")
@@ -328,7 +328,7 @@ def test_bench_and_record_on_a_cluster(
     (path / "index.html").unlink()
     code, err = command(*words)
     assert code == EXIT_OK, err
-    assert f"{path.name} goes on: 2 timings and 0 reports are kept" in err
+    assert f"{path.name} resumes: 2 timings and 0 reports are kept" in err
     assert "Verify and time: 2 to do" in err
     assert len(store.load_run(only_run(), live=True).timings) == 4
 

@@ -209,7 +209,7 @@
         done = document.execCommand("copy");
         area.remove();
       }
-      said.textContent = done ? "Copied" : "The browser refused";
+      said.textContent = done ? "Copied" : "The browser refused to copy";
       button.focus();
     });
   }

@@ -60,7 +60,7 @@ NCU: Final = (
 )  # fmt: skip
 UNITS: Final = ("fp64",)
 CODE_RANK: Final = 2
-#: Stall reasons at the special-function pipe, which converts, and at a pipe of its own for FP64.
+#: Stall reasons at the special-function pipe, which converts, and at its own pipe for FP64.
 SPECIAL_WAITS: Final = ("short_scoreboard", "mio_throttle", "math_pipe_throttle")
 #: Kinds of instructions that the long scoreboard is for, FP64 on a shared unit aside.
 MEMORY_KINDS: Final = ("global", "copy", "local", "atomic", "texture")

@@ -113,7 +113,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def split(launch: Launch, sms: int, triton: bool = False) -> tuple[str, ...]:
-    """What the author does. Few threads that share nothing have a result each, of a loop of its own."""
+    """What the author does. Few threads that share nothing have a result each, of its own loop."""
     threads = (launch.blocks or 0) * (launch.threads_per_block or 0)
     if triton or launch.shared or not threads or threads >= FEW.value * sms:
         return _TRITON if triton else SPLIT

@@ -223,7 +223,7 @@ def open_in_code(facts: KernelFacts) -> str:
 
 
 def _advice(k: Kernel, where: str) -> tuple[str, ...]:
-    """By what the lanes' addresses are: runs of their own, what other loads point to, fields of
+    """By what the lanes' addresses are: their own runs, what other loads point to, fields of
     structures, or columns: the distance between lanes tells the last two. Only columns are fixed by the
     order of the lanes."""
     if shape := _tall_block(k, where):
@@ -269,7 +269,7 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
 
 def _stride(k: Kernel) -> float:
     """Bytes between neighbouring lanes by the lines and sectors that they touch, LINE where nearly every
-    sector is on a line of its own; 0 where lines were not counted."""
+    sector is on its own line; 0 where lines were not counted."""
     lines = sectors = lanes = 0.0
     for row in k.instructions:
         touched, least = (

@@ -37,7 +37,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
 
 ID: Final = "unknown"
-#: What gives a launch counters of its own. Why ncu copies them is not known: nothing public says it.
+#: What gives a launch its own counters. Why ncu copies them is not known: nothing public says it.
 ALONE: Final = (
     "Profile this kernel alone (ncu --kernel-name NAME --launch-count 1), with the newest ncu and without MPS or another "
     "profiler on the GPU"

@@ -56,7 +56,7 @@ class Operation(msgspec.Struct, kw_only=True):
         return {"x": given(self.count), "y": out(self.count)}
 
     def scalars(self) -> dict[str, int]:
-        """Integer arguments beside n."""
+        """Integer arguments besides n."""
         return {"count": self.count}
 
     def fill(self, xp: Any, rng: Any, name: str, shape: tuple[int, ...]) -> Array:

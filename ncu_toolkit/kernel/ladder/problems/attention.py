@@ -164,7 +164,7 @@ class Attention(Problem):
         """The graph API's scaled dot-product attention, straight into O, with the plan made and the
         workspace allocated here and not when called.
 
-        PyTorch's cuDNN attention runs the same graph, but returns a tensor of its own, which would
+        PyTorch's cuDNN attention runs the same graph, but returns its own tensor, which would
         have to be copied into O.
 
         Raises:

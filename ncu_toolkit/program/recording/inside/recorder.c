@@ -864,7 +864,7 @@ static void look_at(int at, void *frame, uint64_t wanted) {
 
 /* Before Python 3.13 a thread that waits for the lock gets it where the program happens to let go of it, as
  * NumPy's copies do: up to 5 ms late, and then always in the same few lines. So the program is asked for it
- * after half a millisecond, unless it chose an interval of its own. */
+ * after half a millisecond, unless it chose its own interval. */
 static void hand_over_soon(void) {
   static int once;
   if (sampler.by_itself || once++) return;
