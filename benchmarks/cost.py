@@ -159,7 +159,7 @@ def timed(words: Sequence[str], timeout: float, **variables: str) -> float:
             ) from None
     seconds = time.perf_counter() - start
     if process.returncode:
-        last = (errors.decode("utf-8", "replace").strip().splitlines() or ["nothing said"])[-1]
+        last = (errors.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
         raise EnvironmentProblem(
             f"'{' '.join(map(str, words[1:4]))}' ended with {process.returncode}: {last}"
         )
@@ -246,7 +246,7 @@ def cpu_side(
     with tempfile.TemporaryDirectory(prefix="cost-") as scratch:
         commands = cpu_commands(report, ncu, Path(scratch))
         known = Path(scratch) / "known"
-        with contextlib.suppress(ToolkitError):  # said where it is timed
+        with contextlib.suppress(ToolkitError):  # reported where it is timed
             measured(
                 commands["analyze (CSV)"], Path(scratch), clock.left, NCU_TOOLKIT_CACHE=str(known)
             )
@@ -330,7 +330,7 @@ def facts() -> dict[str, Any]:
     )
     if done.returncode:
         raise EnvironmentProblem(
-            f"the GPU cannot be asked: {(done.stderr.strip().splitlines() or ['nothing said'])[-1]}"
+            f"the GPU cannot be asked: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
         )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

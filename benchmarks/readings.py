@@ -211,8 +211,8 @@ def main(arguments: Sequence[str]) -> None:
         write(found)
         for row in found:
             if not row.right:
-                said = f"{row.first or UNREAD} ({row.word}), read as {row.expert} {row.also_ok}"
-                print(f"{row.repository} {row.launch} {row.kernel}: {said}")
+                message = f"{row.first or UNREAD} ({row.word}), read as {row.expert} {row.also_ok}"
+                print(f"{row.repository} {row.launch} {row.kernel}: {message}")
     print(markdown(HEADINGS, table(read())))
 
 

@@ -147,9 +147,9 @@ def agreement(pair: Pair | ExternalPair) -> float:
     if isinstance(pair, Pair):
         return check(pair).worst
     folder = built(pair)
-    said = pair.agree(*(_output(pair, variant, folder) for variant in VARIANTS))
-    if said:
-        raise KernelProblem(f"the variants of {pair.name} disagree: {said}")
+    message = pair.agree(*(_output(pair, variant, folder) for variant in VARIANTS))
+    if message:
+        raise KernelProblem(f"the variants of {pair.name} disagree: {message}")
     return 0.0
 
 
@@ -523,21 +523,21 @@ def record(
     todo = [name for name in chosen if not recorded(name, out)]
     failed: dict[str, str] = {}
 
-    def note(name: str, said: str) -> None:
-        if said:
-            failed[name] = said
+    def note(name: str, message: str) -> None:
+        if message:
+            failed[name] = message
         at = time.monotonic() - started
-        print(f"{at:5.0f} s  {name}: {'failed' if said else 'recorded'}", flush=True)
+        print(f"{at:5.0f} s  {name}: {'failed' if message else 'recorded'}", flush=True)
         write_atomic(out / "failed.json", _document(failed))
 
     if executor.boards:
         in_time = itertools.takewhile(lambda _: time.monotonic() - started <= seconds, todo)
         for done in executor.run(record_there, ((name, digest(name)) for name in in_time)):
             name = todo[done.index]
-            said, made = done.value if done.error is None else (str(done.error), {})
+            message, made = done.value if done.error is None else (str(done.error), {})
             for file, content in sorted(made.items(), key=lambda each: each[0] == f"{name}.json"):
                 write_atomic(out / file, content)  # What says that a pair is recorded comes last.
-            note(name, said)
+            note(name, message)
         return failed
     with tempfile.TemporaryDirectory(prefix="field-") as scratch:
         free: queue.Queue[dict[str, str]] = queue.Queue()
@@ -553,10 +553,10 @@ def record(
                 return
             environment = free.get()
             try:
-                said = _record_in_child(name, out, environment)
+                message = _record_in_child(name, out, environment)
             finally:
                 free.put(environment)
-            note(name, said)
+            note(name, message)
 
         with ThreadPoolExecutor(max(1, jobs)) as pool:
             list(pool.map(one, todo))
@@ -579,8 +579,8 @@ def record_there(name: str, source: str) -> tuple[str, dict[str, bytes]]:
     own = own_temporary_folder()
     environment = {"TMPDIR": str(own), "FIELD_LOCK": str(own / "lock")}
     with tempfile.TemporaryDirectory(prefix="field-") as scratch:
-        said = _record_in_child(name, Path(scratch), environment)
-        return said, {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+        message = _record_in_child(name, Path(scratch), environment)
+        return message, {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 
 def _record_in_child(name: str, out: Path, environment: dict[str, str]) -> str:

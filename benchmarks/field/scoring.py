@@ -272,9 +272,9 @@ def document(pairs: Sequence[Recorded], *, every: bool) -> str:
             "|---|---|---|---:|---:|",
         ]
         for case in mine:
-            said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            shown = ", ".join(next(iter(ids)) for ids in case.named[:2])
             lines.append(
-                f"| {case.name} | {', '.join(sorted(case.wanted))} | {said} (rank {case.rank or '–'}) | "
+                f"| {case.name} | {', '.join(sorted(case.wanted))} | {shown} (rank {case.rank or '–'}) | "
                 f"{case.predicted:.0%} | {case.achieved:.0%} |"
             )
         lines += [f"- false alarm: {pair.name}" for pair in alarmed]

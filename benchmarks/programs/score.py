@@ -488,8 +488,8 @@ def document(
     right = [case for case in cases(programs, ceilings) if case.rank == 1]
     below = sum(case.achieved <= case.predicted for case in right)
     costs = {
-        said: [over for each in programs if (over := each.times_over(*of)) is not None]
-        for said, of in COSTS.items()
+        shown: [over for each in programs if (over := each.times_over(*of)) is not None]
+        for shown, of in COSTS.items()
     }
     void = [each.name for each in programs if not each.healthy and each.achieved < VOID]
     lines += [
@@ -507,8 +507,8 @@ def document(
             else ()
         ),
         *(
-            f"{said}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
-            for said, found in costs.items()
+            f"{shown}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
+            for shown, found in costs.items()
             if found
         ),
         *_cost(programs),
@@ -527,11 +527,11 @@ def document(
             "|---|---|---|---:|---:|---:|",
         ]
         for case in mine:
-            said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            shown = ", ".join(next(iter(ids)) for ids in case.named[:2])
             low, high = case.interval or (0.0, 0.0)
             between = f"{low * 100:.0f}–{high:.0%}" if high else "–"
             lines.append(
-                f"| {case.name} | {causes[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {between} | {case.achieved:.0%} |"
+                f"| {case.name} | {causes[case.name]} | {shown} (rank {case.rank or '–'}) | {case.predicted:.0%} | {between} | {case.achieved:.0%} |"
             )
         lines += [f"- false alarm: {each.name}, {ours(each)[1]:.0%}" for each in alarmed]
     return "\n".join(lines) + "\n"

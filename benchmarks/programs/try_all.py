@@ -175,17 +175,17 @@ class Programs:
         try:
             if run.job.build:
                 run._command(variant)
-                said = "built"
+                message = "built"
             else:
                 found = run(variant)
-                said = found.problem or f"step of {found.us} us"
+                message = found.problem or f"step of {found.us} us"
         except (ToolkitError, OSError, KeyboardInterrupt) as error:
-            said = str(error)
+            message = str(error)
         with self.lock:
             kept.built.update(run.built)
             kept.parts = max(kept.parts, run.parts, key=len)
         self.tell(
-            f"{name} with {variant.label or 'nothing'}: {time.monotonic() - began:.0f} s, {said}"
+            f"{name} with {variant.label or 'nothing'}: {time.monotonic() - began:.0f} s, {message}"
         )
 
     def warm_all(self, among: Sequence[lanes.Lane]) -> None:

@@ -177,9 +177,9 @@ def test_a_launch_too_short_for_its_counters_is_named() -> None:
     found = report_files.read(str(path), Options())
     (launch,) = [launch for launch in found.launches if launch.contradictions]
     assert launch.key == "0.14"
-    (said,) = launch.contradictions
-    assert said.startswith("1 of ")
-    assert "l1tex__throughput.avg.pct_of_peak_sustained_active with 403.053%" in said
+    (message,) = launch.contradictions
+    assert message.startswith("1 of ")
+    assert "l1tex__throughput.avg.pct_of_peak_sustained_active with 403.053%" in message
 
 
 def test_folders_are_searched_and_files_named_once(folder: Path) -> None:
@@ -253,8 +253,8 @@ def test_a_launch_without_a_name_is_called_so(tmp_path: Path) -> None:
     path.write_bytes(report_files.nameless_launch())
     code, out, err = run("analyze", str(path), "--format", "markdown")
     assert code == EXIT_INPUT
-    said = "is incomplete: the report has no metrics for this launch, since it is damaged or"
-    assert f"launch 0.0 of '{path}' (unnamed) {said}" in err
+    message = "is incomplete: the report has no metrics for this launch, since it is damaged or"
+    assert f"launch 0.0 of '{path}' (unnamed) {message}" in err
     assert "--allow-partial" not in err, "nothing else is in it"
     assert ": unnamed (launch 0.0 of" in out
 
@@ -283,7 +283,7 @@ def test_an_incomplete_launch_is_an_input_error_unless_accepted(
     ) == (1, True, True)
     code, again, err = run("analyze", "two.ncu-rep", "--format", form, "--allow-partial")
     assert (code, err) == (0, "")
-    assert form == "json" or again == out, "accepted, and said all the same"
+    assert form == "json" or again == out, "accepted, and still printed"
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("tme>5%", "did you mean 'time'"), ("time", "has no comparison"), ("5%>time", "goes after the number"), ("time>5%%", "%"), ("", ""),
         ("__import__('os')>1", "no function"), ("time.x>1", "Attribute"), ("time>", "cannot be read"), ("change('time')>0", "no function"),
@@ -156,10 +156,10 @@ def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
         ("5<time", "of what"), ("time>1% and time>=2.5", "2.5 of what"), ("registers_per_thread>5us", "is not a time"), ("time>5h", "not a unit"),
     ],
 )  # fmt: skip
-def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: str) -> None:
+def test_bad_expressions_are_refused_before_anything_is_read(text: str, message: str) -> None:
     with pytest.raises(UsageProblem) as refused:
         gate.parse_gate(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

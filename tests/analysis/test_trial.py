@@ -90,7 +90,7 @@ def test_of_a_larger_batch_the_time_of_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "expected", "said"),
+    ("before", "after", "expected", "message"),
     [
         (["loss 7.086"] * 3, ["loss 7.086"] * 3, "equal", "1 number"),
         (["loss 7.086"] * 3, ["loss 7.087"] * 3, "within", "0.014"),
@@ -115,9 +115,9 @@ def test_of_a_larger_batch_the_time_of_the_first_counts() -> None:
         (["50%\r100%\rx 1"], ["70%\rx 1"], "equal", "1 number"),
     ],
 )  # fmt: skip
-def test_what_is_printed(before: list[str], after: list[str], expected: str, said: str) -> None:
+def test_what_is_printed(before: list[str], after: list[str], expected: str, message: str) -> None:
     found, sentence = compare_printed(before, after, 0.01)
-    assert (found, said in sentence) == (expected, True), sentence
+    assert (found, message in sentence) == (expected, True), sentence
 
 
 def trial() -> ProgramTrial:

@@ -158,7 +158,7 @@ def test_no_page_where_no_trace_can_be_read(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--format", "sarif"), "--format sarif applies to reports"),
         (("--kernel", "naive"), "--kernel selects launches of reports"),
@@ -166,12 +166,12 @@ def test_no_page_where_no_trace_can_be_read(run: Run, folder: Path) -> None:
         (("--format", "html", "--redact"), "--redact applies to reports"),
     ],
 )
-def test_what_a_trace_has_not_is_refused(run: Run, options: tuple[str, ...], said: str) -> None:
+def test_what_a_trace_has_not_is_refused(run: Run, options: tuple[str, ...], message: str) -> None:
     ended = run("naive.ncu-trace", *options)
     assert ended.code == EXIT_USAGE
     assert ended.out == ""
     (line,) = ended.err.splitlines()
-    assert said in line
+    assert message in line
 
 
 # ---- beside reports
@@ -184,10 +184,10 @@ def test_a_report_of_the_same_program_is_joined(run: Run) -> None:
     assert "Uncoalesced" in row
     (row,) = re.findall(r"^other .*", ended.out, flags=re.MULTILINE)
     assert row.endswith("not profiled")
-    said = " ".join(ended.out.split())
-    assert "All are launched at naive.py:7." in said
-    assert re.search(r"Kernels with 6\d % of the kernel time were profiled\.", said)
-    assert "naive.ncu-rep" not in said, "what could not be joined is in the table"
+    message = " ".join(ended.out.split())
+    assert "All are launched at naive.py:7." in message
+    assert re.search(r"Kernels with 6\d % of the kernel time were profiled\.", message)
+    assert "naive.ncu-rep" not in message, "what could not be joined is in the table"
     assert run("naive.ncu-rep", "naive.ncu-trace", "--needs", "bytes=1MiB").code == EXIT_OK
 
 
@@ -315,14 +315,14 @@ def test_load_reads_a_trace(folder: Path) -> None:
 
 
 def test_load_refuses_what_is_not_a_trace(folder: Path) -> None:
-    for path, reports, said in (
+    for path, reports, message in (
         ("empty.ncu-trace", [], "has no kernel"),
         ("torn.ncu-trace", [], "torn.ncu-trace"),
         ("naive.ncu-rep", [], "is not a trace"),
         ("loader.ncu-trace", ["naive.ncu-rep"], "has no launch of"),
         ("naive.ncu-trace", ["missing.ncu-rep"], "missing.ncu-rep"),
     ):
-        with pytest.raises(InputProblem, match=said):
+        with pytest.raises(InputProblem, match=message):
             ncu_toolkit.load(folder / path, reports=[folder / each for each in reports])
 
 

@@ -52,7 +52,7 @@ class Ended:
         not part of it."""
         lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
         assert len(lines) == 1, self.err
-        assert self.err.endswith(lines[0] + "\n"), "the error is the last thing said"
+        assert self.err.endswith(lines[0] + "\n"), "the error is the last line"
         return lines[0]
 
 
@@ -474,7 +474,7 @@ def test_messages_that_cannot_be_written_change_no_exit_code() -> None:
     assert in_shell("NT lst 2> /dev/full").returncode == EXIT_USAGE
     assert in_shell("NT lst 2> >(true)").returncode == EXIT_USAGE
     ended = in_shell("NT list > /dev/full")
-    assert ended.returncode == EXIT_ENVIRONMENT, "results are lost, and that is said"
+    assert ended.returncode == EXIT_ENVIRONMENT, "results are lost, and that is reported"
     assert ended.stderr.startswith("error: No space left on device")
     assert ended.stderr.count("\n") == 1
 
@@ -555,7 +555,7 @@ def test_a_defect_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert run("list").error.startswith("error: a bug in ncu-toolkit: ZeroDivisionError")
 
 
-# completion, versions, and how much is said
+# completion, versions, and verbosity
 
 
 def completed(
@@ -644,7 +644,7 @@ def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyP
     plain, quiet, after = run(*words), run("--quiet", *words), run(*words, "-q")
     assert "note: a note" in plain.err
     assert "Verify and time" in plain.err
-    assert quiet.err == after.err == plain.error + "\n", "the error is said all the same"
+    assert quiet.err == after.err == plain.error + "\n", "the error is still printed"
     assert run(*words).err == plain.err, "one call does not change the next"
     assert run("baseline", "list", "-q").code == EXIT_OK
     refused = run("-q", *words, "-v")

@@ -1,5 +1,5 @@
 """The held-out kernels (tests/heldout): their figures are held, the documentation quotes them, and
-the files are what they are said to be."""
+the files are what they claim to be."""
 
 from __future__ import annotations
 

@@ -287,9 +287,9 @@ def test_what_covers_the_waits_of_a_run_without_a_step() -> None:
     assert step.how == "whole"
     found = _words.with_host(diagnose_program(step, account_of(step)))
     assert "host-work" not in {each.rule for each in found.findings}, "no gain is promised"
-    (said,) = (each for each in found.notes if "compileFusion" in each)
-    assert "the host is in compileFusion (" in said
-    assert said.endswith("mostly Nvrtc.")
+    (message,) = (each for each in found.notes if "compileFusion" in each)
+    assert "the host is in compileFusion (" in message
+    assert message.endswith("mostly Nvrtc.")
 
 
 # ---- words of libraries --------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_operations_beyond_the_needed_are_no_good_use_of_a_pipe() -> None:
 @pytest.mark.skipif(not store.recordings(), reason="no recording")
 def test_a_recorded_rung_is_judged_alike_whoever_says_what_it_needs() -> None:
     """Rungs stripped of their ladder are anybody's launches: with their own needs they get the
-    verdict that the ladder gives them, and without them a good roof is said to be assumed."""
+    verdict that the ladder gives them, and without them a good roof is stated as assumed."""
     good = 0
     for folder in recorded.FOLDERS:
         if "elementwise" not in folder.name and "transpose" not in folder.name:

@@ -351,10 +351,10 @@ def test_a_gpu_without_tf32_is_reported_of_fp16() -> None:
         step, account = step_of(kernels(*[programs.sgemm()] * 4, other), device=v100)
         found = of_rule(diagnose_program(step, account), "fp32-matmul")
         assert found is not None
-        said = " ".join(found.advice).lower()
-        assert "tf32" not in said, other
-        assert "tensorfloat32" not in said, other
-        assert "float16" in said or "fp16" in said, other
+        message = " ".join(found.advice).lower()
+        assert "tf32" not in message, other
+        assert "tensorfloat32" not in message, other
+        assert "float16" in message or "fp16" in message, other
 
 
 def test_copies_are_named_by_what_makes_them() -> None:
@@ -366,7 +366,7 @@ def test_copies_are_named_by_what_makes_them() -> None:
     convolution = (
         "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16"
     )
-    for kernel, said, other, switch in (
+    for kernel, message, other, switch in (
         (direct, "contiguous()", programs.FLASH, "compile"),
         (cast, "torch.autocast", programs.FLASH, "compile"),
         (cat, "torch.cat", programs.FLASH, "compile"),
@@ -375,7 +375,7 @@ def test_copies_are_named_by_what_makes_them() -> None:
         step, account = step_of(kernels(*[kernel, other, programs.ADD] * 3))
         found = of_rule(diagnose_program(step, account), "layout-copies")
         assert found is not None
-        assert said in found.advice[0]
+        assert message in found.advice[0]
         assert found.switch == switch
         assert (found.confidence == "medium") == (kernel is turn)
     masked = "void at::native::triu_tril_kernel<float, int, true>(int)"
@@ -477,8 +477,8 @@ def test_gathers_and_scatters_that_take_most_come_first() -> None:
 def test_a_kernel_that_takes_a_third_is_named(copies: int) -> None:
     names = ["mine(float*)", *[f"other_{at}(float*)" for at in range(copies)]]
     found = diagnose_program(*step_of(kernels(*names), grid=600))
-    said = [each for each in found.notes if " is in mine (grid 600)" in each]
-    assert bool(said) == (copies == 1)
+    message = [each for each in found.notes if " is in mine (grid 600)" in each]
+    assert bool(message) == (copies == 1)
 
 
 def test_jax_outside_of_jit_is_called_so() -> None:
@@ -545,7 +545,7 @@ def test_a_kernel_verdict_of_products_gives_way() -> None:
 def test_a_kernel_at_its_roof_has_nothing_to_gain() -> None:
     step, account = step_of(kernels("mine(float*)"))
     profile = cases.build(cases.read("dram-bandwidth"))
-    for good, speedup, weight, said in (
+    for good, speedup, weight, message in (
         (True, 1.0, 0.0, "mine is at its roof"),
         (False, None, 0.0, "mine is near its roof"),
         (False, None, 0.2, ""),
@@ -553,7 +553,7 @@ def test_a_kernel_at_its_roof_has_nothing_to_gain() -> None:
         verdict = Finding("dram-bandwidth", "Busy.", "medium", (), speedup, (), (), good=good)
         verdict = replace(verdict, weight=weight)
         found = diagnose_program(step, account, {0: (profile, Diagnosis((verdict,)))}).findings
-        assert [each.title for each in found] == [said][: bool(said)]
+        assert [each.title for each in found] == [message][: bool(message)]
         assert all(each.good and "Device memory moves" in each.summary for each in found)
 
 

@@ -210,8 +210,8 @@ def test_a_kernel_that_leaves_no_room_is_reported_with_low_confidence() -> None:
     found, reported = regime.verdict(replace(whole, conditions=some), H200)
     assert reported is not None
     assert (reported.first, reported.confidence) == ("DRAM", "low")
-    said = "There was no room to test arithmetic and on-chip memory."
-    assert said in found.primary.summary
+    message = "There was no room to test arithmetic and on-chip memory."
+    assert message in found.primary.summary
     assert "no room" not in regime.verdict(whole, H200)[0].primary.summary
     none = kernel({}, follows=1.2)
     beside = ("beside", "fp32", "special", "shared", "constant")

@@ -48,7 +48,7 @@ def test_case_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases.names())
-def test_mended_case_is_not(name: str) -> None:
+def test_fixed_case_is_not(name: str) -> None:
     case = cases.read(name)
     fixed: dict[str, Any] = {
         **case,

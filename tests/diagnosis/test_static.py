@@ -275,13 +275,13 @@ def test_occupancy_and_launch() -> None:
         == "possible"
     )
     assert not found(MULTIPLY, occupancy=full, grid_blocks=132 * 8, sm_count=132)
-    for blocks, said in (
+    for blocks, message in (
         (1, "The grid has 1 block for 132 SMs"),
         (132 * 8 + 1, "The grid is just over 1 wave (1 block more) and takes as long as 2."),
         (132 * 9, "The grid is 1.12 waves and takes as long as 2."),
     ):
         known = facts(MULTIPLY, occupancy=full, grid_blocks=blocks, sm_count=132)
-        assert any(each.summary.startswith(said) for each in diagnose_code(known))
+        assert any(each.summary.startswith(message) for each in diagnose_code(known))
 
 
 def test_a_chain_is_hidden_by_enough_warps() -> None:

@@ -53,7 +53,7 @@ def test_step_is_explained() -> None:
     assert step.speedup == pytest.approx(10.0)
     text = " ".join(step.text)
     assert "10.0× faster" in text
-    assert "under the profiler" in step.text[0], "which clock is said"
+    assert "under the profiler" in step.text[0], "which clock is stated"
     assert "LG throttle" in text
     assert "predicted to give" in text
     assert "undeclared" not in text
@@ -76,7 +76,9 @@ def test_timed_goes_before_profiled() -> None:
     )
     assert (step.speedup, step.clock) == (pytest.approx(3.0), "timed")
     assert "3.00× faster" in step.text[0]
-    assert "2.00×" not in " ".join(step.text[:-2]), "the profiler's own ratio is not said beside it"
+    assert "2.00×" not in " ".join(step.text[:-2]), (
+        "the profiler's own ratio is not shown next to it"
+    )
 
 
 def test_beyond_the_prediction_says_what_else_went() -> None:

@@ -108,7 +108,7 @@ def test_what_has_no_partner_is_reported_by_the_total(launches: tuple[Profile, P
     columns = [column.label for column in shown.kernels.columns]
     row = dict(zip(columns[1:], rows(shown.kernels)["gone_twice"], strict=True))
     assert (row["launches"], row["new"], row["change"]) == ("2", "–", "gone")
-    assert "What follows is of fused alone" in shown.kernels.note
+    assert "What follows is about fused only" in shown.kernels.note
     assert not any("only in the old" in note for note in shown.notes), "the row says it"
     for text in (markdown.markdown(shown), html.answer_page(shown, "C", definitions())):
         assert "Total: " in text

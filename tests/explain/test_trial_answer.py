@@ -40,7 +40,7 @@ def test_the_best_is_on_the_card() -> None:
     assert text.startswith("train.py · step of 46.6 ms · NVIDIA H100 · 5 runs per side")
     assert "measured 46.6 → 17.9 ms (2.60×)" in text
     assert 'torch.set_float32_matmul_precision("high")' in text
-    assert "Products round their inputs to 10 bits" in text
+    assert "Products round their inputs to 10 mantissa bits" in text
     assert "compile: The program fails with it: exit code 1: no." in text
     assert "bf16-autocast: Results differ: 7.086 → 9" in text
 

@@ -70,7 +70,7 @@ def names(found: Sequence[TryVariant]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("tf23", "Did you mean 'tf32'"),
         ("tf32:1", "takes no value"),
@@ -78,10 +78,10 @@ def names(found: Sequence[TryVariant]) -> list[str]:
         ("fast-math", "needs the command that builds the program"),
     ],
 )
-def test_names_that_are_none(name: str, said: str) -> None:
+def test_names_that_are_none(name: str, message: str) -> None:
     with pytest.raises(UsageProblem) as found:
         variants([name])
-    assert said in str(found.value)
+    assert message in str(found.value)
 
 
 def test_rounds_alternate_in_turning_order() -> None:

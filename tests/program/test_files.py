@@ -204,24 +204,24 @@ def test_other_files(tmp_path: Path) -> None:
         "report.ncu-rep": (b"NVR\0" + bytes(80), False, "not a trace in a known format"),
         "program": (b"\x7fELF" + bytes(80), False, "not a trace in a known format"),
     }
-    for name, (data, is_one, said) in cases.items():
+    for name, (data, is_one, message) in cases.items():
         path = tmp_path / name
         path.write_bytes(data)
         assert is_trace(path) == is_one, name
-        with pytest.raises(InputProblem, match=said) as caught:
+        with pytest.raises(InputProblem, match=message) as caught:
             read_trace(path)
         assert (caught.value.exit_code, "\n" in str(caught.value)) == (4, False)
 
 
 def test_missing_files_folders_and_fifos(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, said in (
+    for name, message in (
         ("none", "no trace at"),
         ("pipe", "not a regular file"),
         ("", "is a folder"),
     ):
         assert not is_trace(tmp_path / name)
-        with pytest.raises(InputProblem, match=said):
+        with pytest.raises(InputProblem, match=message):
             read_trace(tmp_path / name)
     assert is_trace(tmp_path / "none.sqlite")
 

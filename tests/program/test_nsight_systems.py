@@ -172,12 +172,12 @@ def test_serial_numbers_of_a_high_machine_are_negative(tmp_path: Path) -> None:
 
 
 def test_what_nsys_says_of_lost_events_is_a_note(tmp_path: Path) -> None:
-    said = [
+    message = [
         {"text": "Not all CUDA events might have been collected.\n/home/x", "severity": 2},
         {"text": "CUDA injection initialized successfully.", "severity": 1},
         {"text": "Not all NVTX events might have been collected.", "severity": 2},
     ]
-    notes = read(tmp_path, DIAGNOSTIC_EVENT=said).notes
+    notes = read(tmp_path, DIAGNOSTIC_EVENT=message).notes
     assert notes == ("Nsight Systems: Not all CUDA events might have been collected.",)
 
 
@@ -218,21 +218,21 @@ def test_other_databases_are_reported_what_they_are(tmp_path: Path) -> None:
         f"CREATE TABLE {ACTIVITY}RUNTIME (_id_ INTEGER, cbid, start, end)",
     )
     idle = write(tmp_path / "c.sqlite", {**tables(), f"{ACTIVITY}KERNEL": []})
-    for path, said in (
+    for path, message in (
         (other, "no export of Nsight"),
         (nvprof, "nvprof"),
         (idle, "no work of a GPU"),
     ):
         assert is_trace(path)
-        with pytest.raises(InputProblem, match=said):
+        with pytest.raises(InputProblem, match=message):
             read_trace(path)
 
 
 def test_why_there_is_no_work_of_a_gpu_is_what_nsys_said(tmp_path: Path) -> None:
-    said = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
+    message = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
     path = write(
         tmp_path / "no.sqlite",
-        {**tables(DIAGNOSTIC_EVENT=said), f"{ACTIVITY}KERNEL": [], f"{ACTIVITY}RUNTIME": []},
+        {**tables(DIAGNOSTIC_EVENT=message), f"{ACTIVITY}KERNEL": [], f"{ACTIVITY}RUNTIME": []},
     )
     with pytest.raises(
         InputProblem, match=r"recorded; Nsight Systems says: No CUDA events collected"

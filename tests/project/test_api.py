@@ -461,8 +461,8 @@ def test_arguments_and_host_names_are_not_kept(
     monkeypatch.setattr(socket, "gethostname", lambda: "q7")
     monkeypatch.setattr(socket, "getfqdn", lambda: "q7.lab.example.org")
     script = tmp_path / "train.py"
-    said = "print('hello on q7, Q7 and q7.LAB.example.org, not on q77; given', sys.argv[1:])"
-    script.write_text(f"import sys\n{said}")
+    message = "print('hello on q7, Q7 and q7.LAB.example.org, not on q77; given', sys.argv[1:])"
+    script.write_text(f"import sys\n{message}")
     arguments = ["--token=s3cretvalue", "/srv/secret data/set", "-k", "hush-hush"]
     secrets = (b"s3cretvalue", b"secret data", b"hush-hush", b"LAB.example")
     found = {}

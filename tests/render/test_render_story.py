@@ -114,9 +114,9 @@ def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) 
 
 def test_more_than_a_copy_is_compared_with_the_peak(books: list[Book]) -> None:
     """Kernels that mostly read go beyond a copy's rate: that is no share of a roof."""
-    said = sentence(books, "reduction")
-    assert "roof" not in said
-    shares = {what: float(share) for share, what in re.findall(r"([\d.]+) % of ([^,.(]+)", said)}
+    message = sentence(books, "reduction")
+    assert "roof" not in message
+    shares = {what: float(share) for share, what in re.findall(r"([\d.]+) % of ([^,.(]+)", message)}
     assert shares["the measured rate of a device-to-device copy "] > 100
     assert shares["the device's DRAM peak"] < 100
     copy, peak = DeviceRoof("dram", "", 4e12, True, ""), DeviceRoof("dram", "", 5e12, False, "")

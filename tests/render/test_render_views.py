@@ -281,7 +281,7 @@ def test_a_kernel_that_changed_since_it_was_recorded_is_reported(
         )
         return run_view(open_book(replace(run, profiles=profiles), render_fixture.diagnosis))
 
-    def said(view: RunView) -> tuple[bool, bool]:
+    def message(view: RunView) -> tuple[bool, bool]:
         notes = [note for panel in view.families[0].panels for note in panel.notes]
         pages = [page.former for page in view.pages if "vectorized" in page.title]
         return any("Changed since the recording: vectorized" in note for note in notes), any(
@@ -289,8 +289,8 @@ def test_a_kernel_that_changed_since_it_was_recorded_is_reported(
         )
 
     for whole in (head.replace("title", "title ") + code + change + tail, former + code + change):
-        assert said(embedded(whole)) == (reported, reported)
-    assert said(embedded("x" * 100)) == (False, False)
+        assert message(embedded(whole)) == (reported, reported)
+    assert message(embedded("x" * 100)) == (False, False)
 
 
 def test_repeated_launches_are_grouped_not_overwritten() -> None:

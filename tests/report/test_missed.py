@@ -1,4 +1,4 @@
-"""What a capture missed: said where the report says so, and never guessed."""
+"""What a capture missed: stated where the report states it, and never guessed."""
 
 from __future__ import annotations
 

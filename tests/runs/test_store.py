@@ -179,8 +179,8 @@ def test_our_own_output_is_added_to(tmp_path: Path, sink: str) -> None:
         text=True,
         check=True,
     )
-    said = ended.stdout if "cat" in sink else kept.read_text()
-    assert said.removeprefix("before\n") == "a\nb\nc\n"
+    shown = ended.stdout if "cat" in sink else kept.read_text()
+    assert shown.removeprefix("before\n") == "a\nb\nc\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

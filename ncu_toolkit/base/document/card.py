@@ -197,13 +197,13 @@ class Card:
 
     @property
     def sureness(self) -> str:
-        """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`. Empty where
-        no cause was looked for."""
+        """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`, or what it
+        assumes. Empty where no cause was looked for."""
         if self.state == "together":
             return ""
         if self.state == "roof" and self.confidence == "medium":
-            work = "moves data" if self.bottleneck.endswith("-bandwidth") else "does work"
-            return f"unless it {work} it does not need"
+            memory = self.bottleneck.endswith("-bandwidth")
+            return f"unless it {'moves data it does not need' if memory else 'does unneeded work'}"
         sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
         return sure or f"{self.confidence} confidence"
 

@@ -82,7 +82,7 @@ STALL_REASONS: Final[dict[str, str]] = {
     "not_selected": "The warp could have issued, but the scheduler picked another one: a sign of enough parallelism, not a problem.",
     "long_scoreboard": "Waiting for a result from global, local, texture or surface memory (L1TEX).",
     "short_scoreboard": "Waiting for a result from the MIO queue other than L1TEX: mostly shared memory loads, also special functions (MUFU) and shuffles.",
-    "mio_throttle": "The memory input/output queue is full: too many shared memory, shuffle or special-function instructions are under way.",
+    "mio_throttle": "The memory input/output queue is full: too many shared memory, shuffle or special-function instructions are in flight.",
     "lg_throttle": "The local/global memory queue is full: too many global or local memory instructions, often narrow or uncoalesced ones.",
     "tex_throttle": "The texture queue is full.",
     "math_pipe_throttle": "The arithmetic pipe that the instruction needs is busy: that pipe is the limit.",

@@ -423,7 +423,7 @@ _ADVICE: Final[Mapping[Regime, str]] = {
     "L2": "Reuse data in shared memory or registers, and read whole 128-byte lines.",
     "on-chip memory": "Keep values in registers across iterations, use wider accesses, and avoid bank conflicts.",
     "arithmetic": "Compute less: cheaper instructions, narrower types, tensor cores, values computed once.",
-    "latency": "Have more loads under way: unroll, prefetch, or run more warps.",
+    "latency": "Have more loads in flight: unroll, prefetch, or run more warps.",
     "launch or idle": "Give every multiprocessor work for all of the time: more, smaller or more even blocks, fewer launches.",
 }
 _SHORT_BLOCKS: Final = (

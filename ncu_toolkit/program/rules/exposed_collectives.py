@@ -1,10 +1,10 @@
 """GPUs exchange data while they compute nothing.
 
 What it is
-All-reduce, all-gather and the like run as kernels of NCCL. Work of other streams can hide them.
+All-reduce, all-gather and the like run as kernels of NCCL. Work on other streams can overlap with them.
 
 Why it costs time
-What nothing hides adds to the step. The kernel of a collective also waits for the slowest GPU, so that
+Exposed communication adds to the step. The kernel of a collective also waits for the slowest GPU, so that
 its time is not all traffic.
 
 How to confirm

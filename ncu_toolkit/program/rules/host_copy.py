@@ -1,11 +1,11 @@
-"""Copies between host and device hold up the step.
+"""Copies between host and device block the step.
 
 What it is
 Memory that `malloc` or NumPy gives is pageable. The driver copies it to its own buffer first, and
 the call waits for that. Pinned memory is copied by the GPU directly, while the host goes on.
 
 Why it costs time
-Nothing runs alongside a pageable copy of the same thread, and it has a third to a half of the link's
+Nothing runs alongside a pageable copy of the same thread, and it reaches a third to a half of the link's
 rate. The GPU computes nothing meanwhile.
 
 How to confirm
@@ -17,7 +17,7 @@ Pin the memory, copy asynchronously on its own stream, and copy the next batch w
 computed. Copy less: narrower types (uint8 images, converted on the GPU), or data that stay on the GPU.
 
 When the advice is wrong
-Pinned memory cannot be swapped out: gigabytes of it starve the host. Grace Hopper's link is another.
+Pinned memory cannot be swapped out: gigabytes of it starve the host. Grace Hopper has a faster link.
 
 Source
 CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Express rates:

@@ -1,4 +1,4 @@
-"""The GPU waits while the host does work of its own.
+"""The GPU waits while the host does other work.
 
 What it is
 Between two launches the host does something else for hundreds of microseconds: it loads and prepares
@@ -8,8 +8,8 @@ Why it costs time
 Nothing is queued meanwhile, so that the GPU is idle for as long.
 
 How to confirm
-The idle time is in few, long pieces, each ended by a launch that began late, and the host made no
-call of CUDA in most of it. Where the trace holds Python's stacks (`ncu-toolkit profile`, or
+The idle time is in few, long gaps, each ended by a launch that began late, and the host made no
+CUDA call in most of it. Where the trace holds Python's stacks (`ncu-toolkit profile`, or
 torch.profiler with with_stack=True) the functions are named, else the ranges that the program marked.
 
 What to change

@@ -2,7 +2,7 @@
 
 What it is
 A launch with fewer blocks than half of the SMs leaves most of the GPU idle. On one stream the next one
-waits for it, even where it needs nothing of it.
+waits for it, even if it does not depend on it.
 
 Why it costs time
 The time of the launches adds up, while most SMs have nothing to do.

@@ -9,7 +9,7 @@ The GPU is idle from the end of a kernel until the next launch reaches it. A fas
 nothing then.
 
 How to confirm
-The launches of the idle time began after the work before had ended. The time between launches is
+The launches after idle time began after the previous work had ended. The time between launches is
 longer than the kernels. Half the batch takes the same time. Late launches that belong to a more
 particular cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
 

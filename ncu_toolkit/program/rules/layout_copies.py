@@ -2,7 +2,7 @@
 
 What it is
 `.contiguous()`, `.to(dtype)`, `cat`, transposes before a library's kernel, and conversions between the
-layouts of images (NCHW, NHWC) compute nothing: they bring data into another form.
+layouts of images (NCHW, NHWC) compute nothing: they only rearrange data.
 
 Why it costs time
 Each reads its data and writes them again.

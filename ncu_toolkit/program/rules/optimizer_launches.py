@@ -1,7 +1,7 @@
 """The optimizer updates each parameter by its own launches.
 
 What it is
-Adam as its formula has it is ten to fourteen elementwise launches for each parameter tensor, a thousand
+Adam written as its formula is ten to fourteen elementwise launches for each parameter tensor, a thousand
 for a small model. The "foreach" form takes all parameters in each launch, and still passes over them
 ten times; the "fused" form passes over them once.
 
@@ -13,7 +13,7 @@ Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other 
 a few for each parameter. An average of the parameters (EMA) is the same with lerp, or mul and add.
 
 What to change
-Construct the optimizer with fused=True. Write one of your own over lists of parameters
+Construct the optimizer with fused=True. Write your own over lists of parameters
 (torch._foreach_*), or compile it; if it is Adam, PyTorch's fused form is faster still.
 
 When the advice is wrong

@@ -1,14 +1,14 @@
-"""Copies from pinned memory wait in line with kernels that they could run alongside.
+"""Copies from pinned memory queue behind kernels that they could overlap with.
 
 What it is
-Copies have their own engines. On the stream of the kernels, each runs when the kernel before it has
-ended, and the next kernel waits for it.
+Copies have their own engines. On the kernels' stream, each runs only after the kernel before it, and the
+next kernel waits for it.
 
 Why it costs time
 The step takes the sum of copying and computing, where it could take the larger of both.
 
 How to confirm
-The copies are asynchronous and from pinned memory, and no kernel runs alongside them.
+The copies are asynchronous and from pinned memory, and no kernel overlaps with them.
 
 What to change
 Copy one batch ahead into a second buffer, on a stream for each direction, ordered by events. The host

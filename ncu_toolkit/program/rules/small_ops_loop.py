@@ -15,7 +15,7 @@ or more with other grids each time, as items of different size need, or about a 
 the same.
 
 What to change
-Give all items to one launch: a dimension more, vmap, a batched routine for products. Where each pass
+Process all items in one launch: one more dimension, vmap, a batched routine for products. Where each pass
 needs the one before (a recurrence, sweeps of a solver): loop inside one kernel, or a CUDA graph.
 
 When the advice is wrong

@@ -1,7 +1,7 @@
-"""A norm, an activation, a softmax or a loss is computed step by step, a launch for each.
+"""A norm, an activation, a softmax or a loss is computed step by step, with one launch for each.
 
 What it is
-Mean, difference, square, mean, root, product: a layer norm as its formula has it is eight launches.
+Mean, difference, square, mean, root, product: a layer norm written as its formula is eight launches.
 The same is true of GELU by its tanh, softmax by exp and sum, cross-entropy by log and gather.
 
 Why it costs time

@@ -1,12 +1,12 @@
-"""Attention is computed by separate launches, with the whole matrix of scores in memory.
+"""Attention is computed by separate launches, with the whole score matrix in memory.
 
 What it is
 Queries times keys, scale, mask, softmax, dropout and the product with the values are separate
 launches. Each writes the scores, one number for each pair of positions, and the next reads them back.
 
 Why it costs time
-The scores are far larger than what goes in and comes out. Passing over them takes longer than the
-products on tensor cores, and their memory limits the batch.
+The scores are far larger than what goes in and comes out. Reading and writing them takes longer than
+the products on tensor cores, and their memory limits the batch.
 
 How to confirm
 Between two products there is a softmax and nothing but passes over its data. The time grows with the

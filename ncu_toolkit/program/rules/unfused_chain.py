@@ -17,7 +17,7 @@ Compile the model (torch.compile, jax.jit, cupy.fuse), or write one kernel for t
 
 When the advice is wrong
 That a launch reads what the one before wrote is not in a trace. Launches on unrelated data save no
-bytes in one kernel. Operators that the backward pass needs are written all the same.
+bytes in one kernel. Results that the backward pass needs are written anyway.
 
 Source
 PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.

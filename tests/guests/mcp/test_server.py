@@ -420,13 +420,13 @@ def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
     shown = served.call("static", file="code/good.cu", block=128)
     assert "k" in shown["launches"][0]["kernel"]
     assert shown["parts"]
-    said = set()
+    message = set()
     for name in lines:
         text = served.error("static", {"file": f"code/{name}.cu"})
-        said |= {text.replace(f"{name}.cu", "")} if name != "link" else set()
+        message |= {text.replace(f"{name}.cu", "")} if name != "link" else set()
         assert "secret_word" not in text
         assert str(secret.parent) not in text
-    assert len(said) == 1, "what is refused tells by its words whether a file is there"
+    assert len(message) == 1, "what is refused tells by its words whether a file is there"
 
 
 def asking(file: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ the barrier behind it, or an mbarrier test).
 
 What to change
 Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1; for TMA
-the mbarrier of its stage), and give each stage a buffer and barrier of its own. Check that buffers
+the mbarrier of its stage), and give each stage its own buffer and barrier. Check that buffers
 do not alias.
 
 When the advice is wrong

@@ -16,7 +16,7 @@ DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as t
 
 What to change
 Make literals, constants and functions single (0.1f, sinf); compile with -Xptxas
--warn-double-usage, which tells of each double; keep double for the few sums that need it (or use a
+-warn-double-usage, which reports each double; keep double for the few sums that need it (or use a
 compensated float sum). Where double is meant, multiply by reciprocals instead of dividing by what stays
 the same.
 

@@ -177,7 +177,7 @@ def _close(k: Kernel, held_back: bool, evidence: Given) -> Outcome:
             triton=(
                 *_precision(k),
                 "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
-                "Raise num_stages, so that the operands of the next step are under way during this one.",
+                "Raise num_stages, so that the operands of the next step are in flight during this one.",
             ),
         ),
         f"The FMA pipe reaches {percent(BEST.value, 2)}. {sign}.",

@@ -1,11 +1,11 @@
 """The launch has too few blocks or threads to fill the GPU, so SMs are idle from the start.
 
 What it is
-Blocks are dealt out to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM
+Blocks are distributed to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM
 runs fewer warps than it could.
 
 Why it costs time
-Idle SMs do nothing, and a block on an SM of its own has few warps to hide its latencies with.
+Idle SMs do nothing, and a block alone on an SM has few warps to hide its latencies with.
 
 How to confirm
 Less than one wave, and blocks fewer than the SMs. Where every SM has a block, warps that wait for
@@ -14,7 +14,7 @@ results (scoreboards, fixed latencies) for a good part of their time, which more
 What to change
 Split a block's loop over more blocks, by a second dimension of the grid, and combine (split-K); or
 smaller blocks, with fewer results each. If nothing can be split, several problems in one launch, or
-other kernels beside it in streams.
+other kernels concurrently in streams.
 
 When the advice is wrong
 When the problem is that small, a few microseconds of latency are all there is: fuse it with its

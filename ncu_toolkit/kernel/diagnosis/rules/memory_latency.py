@@ -1,4 +1,4 @@
-"""Warps wait for loads one after another, with too few under way to cover the time that each takes.
+"""Warps wait for loads one after another, with too few in flight to cover the time that each takes.
 
 What it is
 A load from L2 takes some 200 to 300 cycles, from device memory 600 to 800. A warp that needs the
@@ -60,11 +60,11 @@ open_in_code = memory_levels
 #: registers.
 IN_FLIGHT: Final = 4
 TRITON_PRODUCT: Final = (
-    "Raise num_stages to 3 or 4, so that the next tiles are under way during the products of this one.",
+    "Raise num_stages to 3 or 4, so that the next tiles are in flight during the products of this one.",
 )
 TRITON: Final = (
     "Give each program more independent loads: a larger block, or fewer warps for it (num_warps).",
-    "If it loads in a loop, raise num_stages (tl.range(..., num_stages=3)), so that the next loads are under way during this step.",
+    "If it loads in a loop, raise num_stages (tl.range(..., num_stages=3)), so that the next loads are in flight during this step.",
 )
 
 

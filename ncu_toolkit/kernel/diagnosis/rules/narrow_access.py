@@ -1,4 +1,4 @@
-"""Each lane moves a few bytes where sixteen would do, so too few bytes are under way to keep memory
+"""Each lane moves a few bytes where sixteen would do, so too few bytes are in flight to keep memory
 busy.
 
 What it is
@@ -8,7 +8,7 @@ what one 16-byte access does.
 
 Why it costs time
 By Little's law memory delivers at most (bytes in flight) / latency. The number of requests that an
-SM can have under way is limited, so narrow requests mean few bytes in flight, and bandwidth stays
+SM can have in flight is limited, so narrow requests mean few bytes in flight, and bandwidth stays
 unused while warps wait. Each narrow request also costs issue slots.
 
 How to confirm

@@ -4,7 +4,7 @@ transactions.
 What it is
 A warp's 32 lanes access global memory together. The hardware fetches whole 32-byte sectors, grouped
 in 128-byte lines. When neighbouring lanes read neighbouring elements, 32 floats are 4 sectors of
-one line. When they stride through memory, every lane needs a sector, and often a line, of its own:
+one line. When they stride through memory, every lane needs its own sector, and often its own line:
 32 sectors for the same 128 bytes.
 
 Why it costs time

@@ -1,4 +1,4 @@
-"""No bottleneck of the list explains this launch, or the report holds too little to tell.
+"""No known bottleneck explains this launch, or the report holds too little data.
 
 What it is
 This is the verdict when no rule finds a cause, or when rules lack their inputs. It shows what was

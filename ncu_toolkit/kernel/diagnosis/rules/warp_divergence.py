@@ -20,8 +20,8 @@ threads); sort or bin the data by path; compute both sides and select; compact t
 first.
 
 When the advice is wrong
-Idle lanes are no divergence where no branch parts them: predicated instructions, blocks that are no
-multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
+Idle lanes are not divergence where no branch splits them: predicated instructions, blocks that are not
+a multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
 see Idle threads. Code that only some lanes need anyway (one lane writing a result) is not
 a defect. When memory is the limit, idle lanes cost little: paths that become one move the same bytes,
 and wait for them as long.
@@ -73,7 +73,7 @@ def find(k: Kernel) -> Outcome:
     if active >= _launch.NEARLY_ALL * there:
         text = "Lanes that have work take the same path. The others have none: see Idle threads."
     elif not parted and k["branch_uniformity"] == 1.0:
-        text = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
+        text = "No branch splits the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
     if text:
         return k.ruled_out(text, measured, uniform)
     left = active / there
@@ -94,7 +94,7 @@ def find(k: Kernel) -> Outcome:
     counted = uniform is not None or any(row.threads for row in k.instructions)
     how = "take different branches, or run loops of different length"
     if parted:
-        how = "leave by a test that parts neighbours"
+        how = "leave by a test that splits neighbours"
     elif not counted:
         how = "take different branches, run loops of different length, or have no work: the report does not show which"
     return k.finding(
