@@ -2,7 +2,7 @@
 
     python benchmarks/loop.py --output docs/data/loop.json [--trials 200] [--budget 420]
 
-Trials: three kernels are timed with the toolkit's own stopwatch, 20 repeats a side, and compared
+Trials: three kernels are timed with the toolkit's own stopwatch, 20 repeats per side, and compared
 with the gates of docs/ci.md. The new side does 5 % more work (planted), or the same (A/A). Its
 repeats alternate with the old side's, as `bench` times rungs, or follow them, as in two runs.
 

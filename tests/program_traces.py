@@ -41,7 +41,7 @@ REACH: Final = 1.6
 NEXT: Final = 0.9
 #: Launches that the queue holds; a further launch waits.
 QUEUE: Final = 1024
-#: Bytes a microsecond between host and device.
+#: Bytes per microsecond between host and device.
 PINNED, PAGEABLE, ON_DEVICE = 50e3, 6e3, 2.0e6
 
 

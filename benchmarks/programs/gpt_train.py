@@ -1,5 +1,5 @@
 """A small GPT as people first write it: FP32, unfused attention and GELU, single-tensor AdamW.
-About 820 launches a step. A second argument "nvtx" marks each step."""
+About 820 launches per step. A second argument "nvtx" marks each step."""
 
 import math
 import sys

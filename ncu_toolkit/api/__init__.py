@@ -206,7 +206,7 @@ class Report(_Shown):
         )
 
     def to_frame(self, table: Table = "launches") -> pandas.DataFrame:
-        """A pandas table: one row a launch (with its verdict), a metric of a launch, or an
+        """A pandas table: one row per launch (with its verdict), a metric of a launch, or an
         instruction of a launch.
 
         A launch's verdict: `bottleneck` is its id and `title` its name; `predicted_speedup` with
@@ -298,7 +298,7 @@ class ProgramTrace(_Shown):
         return answer_of(self._result, flags=False)
 
     def __repr__(self) -> str:
-        return f"<ProgramTrace of {self.step.launches} launches a step, from {self.path!r}>"
+        return f"<ProgramTrace of {self.step.launches} launches per step, from {self.path!r}>"
 
     def to_html(self, path: str | Path) -> Path:
         """Write the program's page as one HTML file that holds everything; returns its path.
@@ -692,8 +692,8 @@ def profile_program(
         command: the program and its arguments, `["python", "train.py"]`. It runs twice.
         launches: launches that are profiled at most; 0: 24, or fewer where the whole would take more
             than three times the program and 30 s.
-        steps: end the recorded program after so many steady steps; 0: let it run.
-        seconds: end the recorded program after so many seconds; 0: let it run.
+        steps: end the recorded program after this many steady steps; 0: let it run.
+        seconds: end the recorded program after this many seconds; 0: let it run.
         lines: also record the Python line of each launch (Python 3.12), and samples of Python's stacks.
         timeout: seconds that ncu has.
 

@@ -36,10 +36,10 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 #: A week.
 LONGEST_SECONDS: Final = 604_800
 #: What --kernel takes, for reports and for commands that run a program or rungs of a ladder.
-MATCHES: Final = "Only kernels in whose demangled name the regular expression REGEX is found."
+MATCHES: Final = "Only kernels whose demangled name matches the regular expression REGEX anywhere."
 KERNEL: Final = (
-    "Of a program: only kernels in whose demangled name this regular expression is found. Without a "
-    "program: a rung by name."
+    "With a program: only kernels whose demangled name matches this regular expression anywhere. "
+    "Without one: a rung by name."
 )
 #: What --needs takes, after its first word.
 NEEDS: Final = (

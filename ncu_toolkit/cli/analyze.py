@@ -60,8 +60,8 @@ def command(
     from its trace.
 
     A trace is what Nsight Systems exports (.sqlite), what PyTorch's profiler exports (.json), or our
-    own (.ncu-trace). A report of the same program beside it adds what its counters say. A folder with
-    a trace of each rank of a job has one answer.
+    own (.ncu-trace). A report of the same program, given with it, adds what its counters show. A folder
+    with one trace per rank of a job gets one answer.
 
     Reads reports of any GPU since Volta and any ncu since 2020; needs no GPU. Launches are ranked
     by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is

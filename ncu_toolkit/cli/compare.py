@@ -53,9 +53,9 @@ def command(
     their medians, and a change within their noise does not count. If kernels without a partner take
     a tenth of a report's time or more, the first line is the total of both reports.
 
-    Of a program, shows what became of its step: its account, old and new, causes that went and came,
-    and what was predicted beside what was achieved. The steps of both are the samples. --kernel,
-    --pair, or a gate on a figure of kernels compares the reports of two runs instead.
+    For a program, shows how its step changed: where its time goes, old and new, causes that are gone
+    or new, and the achieved saving next to the predicted one. The steps of both are the samples.
+    --kernel, --pair, or a gate on a figure of kernels compares the reports of two runs instead.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
     file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in

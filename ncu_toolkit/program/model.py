@@ -207,7 +207,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GapCause = Literal["host late", "sync", "copy", "allocation", "between", "unknown"]
-#: Steps whose mean is so many times the typical one are uneven: it is what steps of a steady
+#: Steps whose mean is this many times the typical one are uneven: it is what steps of a steady
 #: program differ by (of 101 recordings, 3 have a mean above 1.07 times their median).
 UNEVEN: Final = 1.1
 #: Microseconds of idle time from which a late host did more than launch (`_host.OTHER_WORK`).

@@ -565,7 +565,7 @@ def test_a_launch_that_was_read_takes_little_memory(tmp_path: Path) -> None:
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held / len(file.launches) < 8192, "bytes a launch"
+    assert held / len(file.launches) < 8192, "bytes per launch"
     assert not packed.parts, "what is unpacked is not kept packed beside"
     launch = file.launches[7]
     assert launch.card is launch.card, "unpacked once"

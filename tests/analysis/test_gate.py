@@ -90,7 +90,7 @@ def test_the_p_value_is_that_of_all_divisions(monkeypatch: pytest.MonkeyPatch) -
     later = tuple(time + 5 for time in five)
     assert gate.chance(five, later) == 2 / 252, "the most extreme of 252 divisions, on both ends"
     assert gate.chance(five, five) == 1
-    assert gate.chance(five[:4], later[:4]) is None, "four repeats a side cannot be certain"
+    assert gate.chance(five[:4], later[:4]) is None, "four repeats per side cannot be certain"
     many = tuple(map(float, range(30)))
     apart = gate.chance(many, tuple(time + 30 for time in many))
     assert apart == pytest.approx(2 / math.comb(60, 30))

@@ -1,4 +1,4 @@
-"""Launches one after another in whose place one would do."""
+"""Consecutive launches that one launch could replace."""
 
 from __future__ import annotations
 

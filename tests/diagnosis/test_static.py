@@ -83,7 +83,7 @@ MULTIPLY = many(64, lambda n: f"FFMA R{100 + n}, R8, R12, R{100 + n}")
 
 
 def test_cycles_of_each_unit() -> None:
-    """An 8x8 patch a thread: 64 FFMA at 4 warps a cycle tie with 4 LDS.128 at 128 bytes a cycle."""
+    """An 8x8 patch a thread: 64 FFMA at 4 warps per cycle tie with 4 LDS.128 at 128 bytes per cycle."""
     code = function(
         MULTIPLY + "\n" + many(4, lambda n: f"LDS.128 R{8 + 4 * n}, [R3]"), loop=False
     ).instructions[:-1]

@@ -187,10 +187,10 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
             replaced('args = ["A", "M"]', 'args = ["A", "M"]\nclusters = 2'),
             "launch[0].clusters is not a known key. kernels/README.md lists",
         ),
-        (HEADER + "[search]\nBN = [1]\n", "search.BN is no parameter"),
+        (HEADER + "[search]\nBN = [1]\n", "search.BN is not a parameter"),
         (
             HEADER + '[model]\nsays = "x"\ntime_us = "1"\nover = { BN = [1] }\n',
-            "model.BN is no parameter",
+            "model.BN is not a parameter",
         ),
         (HEADER + '[model]\nsays = "x"\nover = { BM = [1] }\n', "model.time_us is missing"),
         (HEADER + "[search]\nBM = []\n", "search.BM is a list, expected a list of length >= 1"),

@@ -122,7 +122,7 @@ def _die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
-    """Raise `error` after so many seconds; only the main thread gets the signal."""
+    """Raise `error` after this many seconds; only the main thread gets the signal."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -102,7 +102,7 @@ class Launch:
     block: Extents | None
     registers: int | None = None
     shared_static: int | None = None
-    """Bytes a block; None where they are not recorded."""
+    """Bytes per block; None where they are not recorded."""
     shared_dynamic: int | None = None
     shared_config: int = 0
     cluster: int = 0
@@ -154,7 +154,7 @@ class Launch:
 
     @property
     def shared(self) -> int | None:
-        """Bytes of shared memory a block, static and dynamic; None where neither is recorded."""
+        """Bytes of shared memory per block, static and dynamic; None where neither is recorded."""
         known = [each for each in (self.shared_static, self.shared_dynamic) if each is not None]
         return sum(known) if known else None
 

@@ -578,7 +578,7 @@ class Dask(Executor):
         self._introductions[address] = self._submit(name, (), [address], False)
 
     def _learn(self, address: str, seconds: float) -> None:
-        """Take a board's introduction where it is there within so many seconds."""
+        """Take a board's introduction where it is there within this many seconds."""
         future = self._introductions[address]
         deadline = time.monotonic() + seconds
         while not future.done():

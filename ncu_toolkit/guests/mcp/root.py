@@ -169,7 +169,7 @@ class Root:
 
     @contextlib.contextmanager
     def _regular(self, name: str, most: float = math.inf) -> Iterator[tuple[int, os.stat_result]]:
-        """A regular file of at most so many bytes."""
+        """A regular file of at most this many bytes."""
         with self.held(name) as descriptor:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):

@@ -68,7 +68,7 @@ Before = Annotated[File, Meta(description="path of the report before the change"
 After = Annotated[File, Meta(description="path of the report after it")]
 CodePath = Annotated[File, Meta(description="path of a .cu or .cubin file below the root")]
 Arch = Annotated[str, Meta(max_length=8, description="architecture for a .cu file, such as sm_90")]
-Block = Annotated[int, Meta(ge=0, le=1024, description="threads a block, if known")]
+Block = Annotated[int, Meta(ge=0, le=1024, description="threads per block, if known")]
 Skip = Annotated[int, Meta(ge=0, description="kernels already shown")]
 FindingId = Annotated[Name, Meta(description="id of a finding, from analyze")]
 LaunchId = Annotated[Name, Meta(description="id of a launch, from analyze")]

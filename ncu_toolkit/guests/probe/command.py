@@ -48,11 +48,11 @@ def command(
     `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
     exit code, and records each launch through CUPTI: times, shapes, occupancy, and the gaps in
     which the GPU ran no kernel. With --experiments it also runs slices of other work alongside the
-    program, which load one unit of the GPU at a time. `--kernel NAME` does the same to a ladder's
+    program, which load one unit of the GPU at a time. `--kernel NAME` does the same for a ladder's
     kernel.
 
-    Neither needs a permission. The verdict is a regime, with less confidence than one from
-    counters; see docs/probe.md."""
+    Neither needs special permissions. The verdict is a regime, with less confidence than one
+    from counters; see docs/probe.md."""
     ladder = chosen.families or chosen.everything or (chosen.kernels and not program)
     if bool(program) == bool(ladder):
         raise UsageProblem(

@@ -27,7 +27,7 @@ _SMALL: Final = 160
 _STREAMED: Final = 1 << 28
 #: Bytes that the L2 stream reads again and again: they stay in the L2 of any GPU since Volta.
 _RESIDENT: Final = 1 << 22
-#: One warp reads this many bytes a round.
+#: One warp reads this many bytes per round.
 _PIECE: Final = 4096
 
 
@@ -259,7 +259,7 @@ class Pressure:
         return StressorRun(rate, control.multiprocessors(), not control.failed, lasted)
 
     def slice(self, name: str, span_ns: int) -> dict[str, int]:
-        """Run a kind of pressure for so many nanoseconds beside whatever else is running, and wait
+        """Run a kind of pressure for this many nanoseconds beside whatever else is running, and wait
         for its end.
 
         Returns:
@@ -281,7 +281,7 @@ class Pressure:
         return seen | {"blocks": self.blocks(name), "multiprocessors": control.multiprocessors()}
 
     def speeds(self, kinds: Iterable[str], times: int = 1) -> dict[str, float]:
-        """Rounds a nanosecond of each kind of pressure, the fastest of so many slices: an idle GPU
+        """Rounds a nanosecond of each kind of pressure, the fastest of this many slices: an idle GPU
         has to raise its clock first. Nothing else may run on it."""
         found = dict.fromkeys(kinds, 0.0)
         for name in [*found] * times:

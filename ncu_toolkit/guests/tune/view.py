@@ -26,7 +26,7 @@ LISTED: Final = 12
 #: Settings in the table of a page's chart.
 _TABLED: Final = 40
 COLUMNS: Final = (
-    "setting", "median", "of baseline", "registers", "shared memory", "warps an SM", "rounds",
+    "setting", "median", "of baseline", "registers", "shared memory", "warps per SM", "rounds",
 )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _text(trial: Trial | None) -> str:
     speed = (
         f"<br>{units.percent(1 / trial.score())} of the baseline's speed" if trial.beside_us else ""
     )
-    return f"{plot_text(trial.label)}<br>{units.duration(trial.median_us)}{speed}<br>{trial.registers} registers, {trial.warps} warps an SM"
+    return f"{plot_text(trial.label)}<br>{units.duration(trial.median_us)}{speed}<br>{trial.registers} registers, {trial.warps} warps per SM"
 
 
 def figure(search: Search) -> dict[str, Any]:

@@ -394,7 +394,7 @@ def chance(old: tuple[float, ...], new: tuple[float, ...]) -> float | None:
     """The p-value of a two-sided permutation test: the part of all divisions of the repeats into two
     sides of these sizes in which the sum of one side's ranks is as far from the middle as here. Ranks
     keep a single slow repeat from deciding it. None where even the most extreme division is no rarer
-    than SIGNIFICANT, as with four repeats a side.
+    than SIGNIFICANT, as with four repeats per side.
 
     Source: Fisher, The Design of Experiments (1935), section 21; on ranks it is Wilcoxon's rank-sum
     test (1945). A sample of divisions counts the observed one too (Phipson and Smyth 2010), so that

@@ -1,4 +1,4 @@
-"""Launches one after another in whose place a single launch would do, and how long that would take.
+"""Consecutive launches that a single launch could replace, and how long that would take.
 
 A launch that takes up what the one before wrote could have it in registers, so those bytes need not
 move. A launch of a few microseconds costs as much to start and end as it works, whatever passes

@@ -5,7 +5,7 @@ The time of a launch is a product (Little's law on one scheduler): instructions 
 instruction / warps / busy part of the time / clock. The logarithm of the ratio of two times is then
 the sum of the logarithms of the factors' ratios, and each factor gets its part of the difference in
 proportion (the additive logarithmic mean Divisia index of energy accounting: Ang, "Decomposition
-analysis for policymaking in energy"). The cycles an instruction are split further among the stall
+analysis for policymaking in energy"). The cycles per instruction are split further among the stall
 reasons that make them up."""
 
 import math

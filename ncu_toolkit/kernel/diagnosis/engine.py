@@ -569,7 +569,7 @@ def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
 
 #: Device memory, L2 or its link are this busy beside full issue slots or pipes: a third of their
 #: instructions would keep memory busy too. Lean kernels that compute for their time (dozens of
-#: operations a byte) leave memory below a quarter: all nine held-out ones at such a roof do.
+#: operations per byte) leave memory below a quarter: all nine held-out ones at such a roof do.
 STREAMS: Final = Threshold(
     0.3, "kernels that compute most of their time keep memory at most a quarter busy"
 )
@@ -581,7 +581,7 @@ def _leaner(model: time_model.TimeModel) -> time_model.Prediction | None:
     whether so few instructions would do (STREAMS), where matrix or FP64 units are BUSY, and where
     it would not be SUBSTANCE faster.
 
-    Williams et al., "Roofline": a kernel's operations a byte decide which roof it meets, and fewer
+    Williams et al., "Roofline": a kernel's operations per byte decide which roof it meets, and fewer
     instructions for the same bytes move it to that of memory."""
     full = max(model.worked(name) for name in time_model.PIPES)
     memory = max(model.worked(name) for name in time_model.OFF_CHIP)
@@ -703,8 +703,8 @@ def notes_on_needs(given: Profile, used: Profile) -> list[str]:
 
 
 def assumed(profile: Profile, finding: Finding) -> Finding:
-    """A good verdict at a roof, with what it assumes: where it is not given what the kernel
-    needs, that the work which fills the roof is needed."""
+    """A good verdict at a roof, with what it assumes: where the kernel's needs are not
+    given, that the work which fills the roof is needed."""
     roof, context = load_rules()[finding.bottleneck].ROOF, profile.context
     if not finding.good or roof is None or profile.rung:
         return finding

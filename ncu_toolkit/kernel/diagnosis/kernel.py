@@ -77,7 +77,7 @@ _NAMES: Final = {name: re.compile(pattern) for name, pattern in _PATTERNS.items(
 _CALLERS_OWN: Final = re.compile(
     r"\[lambda|::lambda|__nv_dl_wrapper_t|\bwrapped_function<(?!(thrust|cub|cuda|std)::)"
 )
-#: Words in names that nobody gives to kernels of his own, of tests/program/kernel_names.tsv.
+#: Words that only names of library kernels have, from tests/program/kernel_names.tsv.
 _NO_AUTHORS: Final = re.compile(
     r"(?i)^(maxwell|pascal|volta|turing|ampere|hopper|cupy|triton|fused|_Z)_|^triton__|fusion|multi_tensor_apply|fmha|nccl"
     r"|cublas|cudnn|cutlass|xmma|nvjet|splitk|nchw|nhwc|gemmSN|gemmk1|gemv2|sgemm_(largek|\d+x)|convolve_sgemm|fft2d_"

@@ -53,7 +53,7 @@ TYPICAL_BLOCKS: Final = (64, 128, 256, 512, 1024)
 @dataclass(frozen=True)
 class WhatIf:
     """The nearest change of one resource alone that puts more warps on an SM: from `now` to `then`
-    (registers a thread, bytes or threads a block)."""
+    (registers per thread, bytes or threads per block)."""
 
     resource: str
     now: int
@@ -64,8 +64,8 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class KernelAnalysis:
-    """One kernel. Resources as ptxas gives them: registers a thread; spilled and stack bytes a
-    thread; static shared bytes a block."""
+    """One kernel. Resources as ptxas gives them: registers per thread; spilled and stack bytes a
+    thread; static shared bytes per block."""
 
     name: str
     registers: int
@@ -99,7 +99,7 @@ class KernelAnalysis:
     unknown: tuple[OpenQuestion, ...]
     code: tuple[opcodes.SassInstruction, ...] = ()
     live: tuple[int, ...] = ()
-    """Live general registers a thread at each instruction of `code`."""
+    """Live general registers per thread at each instruction of `code`."""
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,8 @@ def analyse_source(
         source: the file.
         arch: `sm_90`, `sm_90a` and so on.
         macros: passed as -DNAME=VALUE.
-        block: threads a block it is launched with; not known where None.
-        shared: bytes of dynamic shared memory a block.
+        block: threads per block it is launched with; not known where None.
+        shared: bytes of dynamic shared memory per block.
         timeout: seconds that the compiler may take.
 
     Raises:

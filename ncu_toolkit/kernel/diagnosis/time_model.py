@@ -6,7 +6,7 @@ The time is the larger of two sides (docs/time-model.md derives this and names i
 * **Loads.** Each resource (issue slots, a pipe, a level of the memory hierarchy) is busy for
   `utilisation x time`, and for a fraction of that once a cause is gone. No resource can be driven
   beyond ACHIEVABLE of its peak, so load / ACHIEVABLE bounds the time from below.
-* **Waiting.** By Little's law a scheduler issues `warps / latency` instructions a cycle, and the
+* **Waiting.** By Little's law a scheduler issues `warps / latency` instructions per cycle, and the
   stall stack splits that latency by reason. Once a cause is gone a reason's share shrinks; the rest
   stays. This is Amdahl's law along one warp. It bounds the time where schedulers idle. Where they
   do not, the issue bound takes over, so a stall share is never taken as time when the schedulers

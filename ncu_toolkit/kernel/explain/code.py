@@ -39,9 +39,9 @@ _CONFIDENCE: Final[Mapping[Certainty, str]] = {
     "certain": "high", "likely": "medium", "possible": "low"
 }  # fmt: skip
 _RESOURCES: Final = {
-    "registers": "registers a thread",
-    "shared memory": "bytes of shared memory a block",
-    "block": "threads a block",
+    "registers": "registers per thread",
+    "shared memory": "bytes of shared memory per block",
+    "block": "threads per block",
 }
 _KINDS: Final = 6
 #: Kernels that a card names.
@@ -223,7 +223,7 @@ def _resources(kernel: static.KernelAnalysis, of: str) -> Table:
         if spilled is None
         else f"{units.count(spilled + (kernel.spill_loads or 0))} bytes"
     )
-    shared = f"{units.count(kernel.shared_static)} static + {units.count(kernel.shared_dynamic)} dynamic bytes a block"
+    shared = f"{units.count(kernel.shared_static)} static + {units.count(kernel.shared_dynamic)} dynamic bytes per block"
     flight = kernel.bytes_in_flight
     rows = [
         ("registers", peak),
@@ -233,7 +233,7 @@ def _resources(kernel: static.KernelAnalysis, of: str) -> Table:
         ("code", f"{units.count(kernel.instructions)} instructions, {units.counted(kernel.loops, 'loop')}"),
         ("theoretical occupancy", _occupancy(kernel)),
         ("waves", units.significant(kernel.waves) if kernel.waves is not None else ""),
-        ("loads in flight", f"{units.count(flight)} bytes an SM{', in the first loop' if kernel.loops else ''}" if flight else ""),
+        ("loads in flight", f"{units.count(flight)} bytes per SM{', in the first loop' if kernel.loops else ''}" if flight else ""),
     ]  # fmt: skip
     rows += [
         (
@@ -341,7 +341,7 @@ def _registers(kernel: static.KernelAnalysis, of: str) -> StepChart | None:
         (peak, live[peak]),
         float(max(kernel.registers, live[peak])),
         "instruction",
-        "registers a thread",
+        "registers per thread",
         f"{where}: {live[peak]} registers, {visible(at.sass)}",
         table("", (places, counts), fullest, key=slug(f"{of}registers-data")),
     )
@@ -602,7 +602,7 @@ def _regions(code: static.ProfiledCode) -> Table:
         spec("Global", moved, "bytes a thread loads and stores"),
         spec("Shared", lambda r: number(r.shared_load_bytes + r.shared_store_bytes, "B"), "bytes a thread loads and stores"),
         spec("FLOP per byte", lambda region: number(region.flops_per_global_byte, "", none), "over the requested global bytes, before any cache"),
-        spec("Widths", lambda region: text(widths(region) or "–"), "loads and stores, bytes a thread", words=True),
+        spec("Widths", lambda region: text(widths(region) or "–"), "loads and stores, bytes per thread", words=True),
         spec("Loads in flight", flight, "the most that one thread can have in flight"),
         spec("Busiest", busiest, "fewest SM cycles of a warp's pass, for the busiest unit"),
     ]  # fmt: skip

@@ -148,7 +148,7 @@ def against_prediction(found: PredictedGain, old: card.Card, new: card.Card) -> 
 
 
 def between(before: Profile, after: Profile, most: int | None = None) -> Differences:
-    """What changed from one launch to another. `most` asks for the short form: so many rows of each
+    """What changed from one launch to another. `most` asks for the short form: this many rows of each
     table, those that moved most, and no listing."""
     same_gpu = before.device.name == after.device.name
     points = [visible(text) for text in compare.comparability(before, after)]

@@ -322,7 +322,7 @@ class _Bound:
         self._stream = cp.cuda.get_current_stream
 
     def pad(self, extra: int) -> None:
-        """Ask for `extra` bytes of dynamic shared memory a block beyond what the kernel uses."""
+        """Ask for `extra` bytes of dynamic shared memory per block beyond what the kernel uses."""
         self._shared = self.geometry.shared + extra
         if extra:
             cp = cuda.cupy()

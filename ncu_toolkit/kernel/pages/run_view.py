@@ -164,7 +164,7 @@ def kinds(book: Book) -> list[Kind]:
 
 
 def _chains(book: Book) -> Iterable[str]:
-    """A sentence for each chain of launches in whose place one would do. None where others may have
+    """A sentence for each chain of launches that one launch could replace. None where others may have
     run between them."""
     if book.filtered:
         return ()

@@ -473,7 +473,7 @@ def _what_if(
     title = f"How many warps would fit at other {plurals}?"
     return StepChart(
         f"what-if-{key}", title, f"What if: {label.split(',')[0]}", summary, tuple(heights),
-        (now / scale, base.active_warps), base.max_warps, label, "warps an SM",
+        (now / scale, base.active_warps), base.max_warps, label, "warps per SM",
         f"now: {now / scale:g}, {base.active_warps} warps", data,
     )  # fmt: skip
 

@@ -413,7 +413,7 @@ _UINT64: Final = (1 << 64) - 1
 
 @lru_cache(maxsize=16)
 def _entries_of(width: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
-    """What matches a table with keys of so many bytes that has counts alone, one that has figures
+    """What matches a table with keys of this many bytes that has counts alone, one that has figures
     too, and the count of each entry of the first."""
 
     def byte(number: int) -> bytes:

@@ -35,7 +35,7 @@ _ALL: Final = 0.9
 _FEW: Final = 5
 #: A cause is gone where it can save this part (0-1) of what it could, or less.
 _GONE: Final = 0.5
-#: Where one trace has so many times the other's steps, what repeats may be an inner loop in one. Of six
+#: Where one trace has this many times the other's steps, what repeats may be an inner loop in one. Of six
 #: programs recorded on an H200 before and after their fix, two had 18 and 62 times as many, and were
 #: reported as 142 and 1.9 times faster; they are 9.6 and 31 times. The others had up to 3.8 times.
 _OTHER_LOOP: Final = 10

@@ -53,7 +53,7 @@ _PLACE: Final = 0.1
 _STEADY: Final = 0.2
 #: Part of the run below which what the steps leave out comes first.
 _COVERED: Final = 0.8
-#: Steps of so many times the lower quartile are slow ones.
+#: Steps of this many times the lower quartile are slow ones.
 _SLOW: Final = 1.5
 _IDLE: Final = "idle: "
 #: Part of the step (0-1) from which a kernel's own speedup is worth a word.

@@ -69,10 +69,10 @@ class StepJob(program_run.ProgramJob):
     """Launches that are profiled at most; 0: as many as `seconds_for` allows, and no more than
     DEFAULT_KERNELS."""
     steps: int = 0
-    """End the recorded program after so many steady steps; 0: let it run."""
+    """End the recorded program after this many steady steps; 0: let it run."""
 
     def limits(self, recorded: float) -> Limits:
-        """For a program that was `recorded` in so many seconds."""
+        """For a program that was `recorded` in this many seconds."""
         if self.launches:
             return Limits(self.launches)
         left = seconds_for(recorded)

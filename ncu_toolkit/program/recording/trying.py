@@ -99,7 +99,7 @@ class TryJob:
     build: tuple[str, ...] = ()
     """The command that builds it; empty where it is not built again."""
     kernel: str = ""
-    """Switches of kernels change those in whose names this is found."""
+    """Settings of kernels change those whose names match this."""
     timeout: float = 600.0
     """Seconds after which a run is ended and counts as hung."""
     seconds: float = 0.0
@@ -300,7 +300,7 @@ def try_program(
     tell: Callable[[str], None] = lambda line: None,
     runner: ProgramRunner | None = None,
 ) -> tuple[ProgramTrial, Path]:
-    """Trace a program and try settings in it, `runs` runs a side: each alone, then all that are worth
+    """Trace a program and try settings in it, `runs` runs per side: each alone, then all that are worth
     keeping at once. Returns what came of it, and the trace's path in a new folder under `reports`.
 
     Args:

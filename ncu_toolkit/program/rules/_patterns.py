@@ -310,7 +310,8 @@ def _per_block(kernel: str) -> tuple[int, int]:
 
 def agree(one: Launch | None, other: Launch | None) -> bool:
     """Whether two elementwise launches can be of as many elements: their sizes differ by a block at
-    most, as the last block need not be full. Not known, they agree with none. PyTorch's vectorized kernels take eight elements a thread since 2.7."""
+    most, as the last block need not be full. Not known, they agree with none. PyTorch's vectorized kernels
+    take eight elements per thread since 2.7."""
     if one is None or other is None or not (one.blocks and other.blocks):
         return False
     size, others = elements(one), elements(other)

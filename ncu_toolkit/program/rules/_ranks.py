@@ -17,14 +17,14 @@ from ncu_toolkit.program.traces.ranks import WORTH, Job, RankRow
 
 #: An all-reduce of whole numbers: of gradients there is none.
 _WHOLE_NUMBERS: Final = re.compile(r"AllReduce\w*_(?:[iu](?:8|32|64)|u?int\w*)(?:_|\b)")
-#: All-reduces of a step, each with less traffic than so many microseconds, of buckets too small: what
+#: All-reduces of a step, each with less traffic than this many microseconds, of buckets too small: what
 #: one takes that moves nothing is 10 to 40 µs.
 _MANY, _TINY_US = 30, 60.0
 #: Of windows with an all-reduce, and of launches that two ranks have in common, this part is all.
 _ALIKE = 0.9
 #: Of fewer steps nobody can say that chance made a rank late.
 _STEPS: Final = 5
-#: A rank's host is slower where its median launch takes so many times as long as another's. Of nine
+#: A rank's host is slower where its median launch takes this many times as long as another's. Of nine
 #: pairs of ranks on one H200 host, eight differ by up to 1.14 and one, of which a rank is late, by 1.26.
 _SLOWER: Final = 1.2
 

@@ -237,7 +237,7 @@ def _moved(s: StepFacts, copies: Sequence[int], link: Link | None) -> str:
 
 
 def _rate(s: StepFacts, at: int) -> float:
-    """Bytes a second of a copy; without bound for one too small to tell."""
+    """Bytes per second of a copy; without bound for one too small to tell."""
     op = s.ops[at]
     size = op.size or 0  # unknown is too small to tell
     return size / op.us * 1e6 if size >= 1 << 20 and op.us else float("inf")

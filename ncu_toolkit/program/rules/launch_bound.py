@@ -18,7 +18,7 @@ Launch less often: compile or fuse the operators, capture the step in a CUDA gra
 in each launch by a larger batch.
 
 When the advice is wrong
-Recording slows the host: 1 to 3 microseconds a launch, more with stacks and shapes. Time the
+Recording slows the host: 1 to 3 microseconds per launch, more with stacks and shapes. Time the
 program without it. A step whose shapes change each time cannot be captured as it is.
 
 Source
@@ -44,7 +44,7 @@ MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )
 WAITING: Final = Threshold(
-    0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
+    0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us per launch"
 )
 ALONE: Final = Threshold(
     0.8, "a module of a whole step has several kernels of each kind, with numbers"

@@ -43,10 +43,10 @@ MOST: Final = 0.5
 AT_END: Final = 0.3
 #: Part of the operations whose calls are known from which the order of calls is that of the work.
 KNOWN: Final = 0.9
-#: Between two loadings of modules less is enough, where nothing else repeats, and so many times.
+#: Between two loadings of modules less is enough, where nothing else repeats, and this many times.
 AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
-#: Passes of at least so many nanoseconds, that many times as many in each repeat as there are repeats,
+#: Passes of at least this many nanoseconds, that many times as many in each repeat as there are repeats,
 #: are the step: 96 tokens of one of six requests, but not 400 sweeps of one of 15 time steps, of 41 us
 #: each. Of 139 traces it changes the step of one, `hf_generate`.
 FAR_MORE: Final = 10
@@ -282,7 +282,7 @@ class _Run:
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
 
     def _compiles(self, marks: Sequence[Mark], loads: Array) -> bool:
-        """Whether modules are loaded in so many ranges that they are a compiler's."""
+        """Whether modules are loaded in this many ranges that they are a compiler's."""
         ends = ([mark.start for mark in marks], [mark.end for mark in marks])
         first, last = (self.np.searchsorted(loads, each) for each in ends)
         return bool((last > first).mean() > COMPILES)

@@ -430,7 +430,7 @@ def test_workers_run_only_this_projects_functions(inside: Path) -> None:
     with simulated(1) as made, opened(made.scheduler_address) as where:
         (done,) = where.run(os.getcwd, [()])
     assert isinstance(done.error, UsageProblem)
-    assert "is no task of ncu-toolkit" in str(done.error)
+    assert "is not a task of ncu-toolkit" in str(done.error)
 
 
 def test_another_version_on_a_worker_is_one_line(

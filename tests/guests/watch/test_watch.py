@@ -300,7 +300,7 @@ def test_the_terminal_is_left_whole(folder: Path, keys: bytes) -> None:
     ("arguments", "message"),
     [
         (("--",), "nothing to watch"), (("--", "./no-such-app"), "there is no program './no-such-app'"),
-        (("-k", "(", *APP), "not a regular expression"), (("--build", "make 'x", *APP), "is no command"),
+        (("-k", "(", *APP), "not a regular expression"), (("--build", "make 'x", *APP), "is not a command"),
         (("-k", "no_such_rung"), "no_such_rung"),
     ],
 )  # fmt: skip

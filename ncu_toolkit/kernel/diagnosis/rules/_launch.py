@@ -311,7 +311,7 @@ def loads_in_flight(k: Kernel) -> float | None:
 
 def warp_latency(k: Kernel) -> float | None:
     """Cycles a warp spends for each instruction: the stall stack's height, else by Little's law
-    warps over instructions a cycle of one scheduler."""
+    warps over instructions per cycle of one scheduler."""
     if k.profile.stalls is not None and k.profile.stalls.total > 0:
         return k.profile.stalls.total
     filled, issued = k["achieved_occupancy"], k["issue_active"]
@@ -319,8 +319,8 @@ def warp_latency(k: Kernel) -> float | None:
     return filled * warps / issued if filled and issued and warps else None
 
 
-#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes a lane are 32 KiB under way; a
-#: latency of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes a cycle on an
+#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes per lane are 32 KiB under way; a
+#: latency of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes per cycle on an
 #: H200).
 ENOUGH: Final = 8
 

@@ -102,7 +102,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
                 (
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
                              "Of the loop's arithmetic.", (OVERLAP, "<")),
-                    evidence("loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count",
+                    evidence("loads_in_flight", "Copies in flight per thread", region.loads_in_flight, "count",
                              "The most that one thread has in flight."),
                 ),
                 "Issue copies at least one tile ahead. Wait only for the oldest group: cp.async.wait_group N, where N is the "

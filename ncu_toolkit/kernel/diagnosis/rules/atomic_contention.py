@@ -51,7 +51,7 @@ COSTS: Final = (
 )
 NCU: Final = (("CPIStall", "lg throttle"), ("CPIStall", "membar"))
 UNITS: Final = ("atomic",)
-#: One update a warp instead of one a lane: what aggregation by shuffles leaves.
+#: One update a warp instead of one per lane: what aggregation by shuffles leaves.
 AGGREGATED: Final = 1 / 32
 #: Through which queue updates of global and of shared memory go, per the profiler's documentation
 #: of stalls.

@@ -328,7 +328,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"Double-precision arithmetic takes more of the {place(region)} than any other unit's work"
         + (", with conversions to or from it." if converted else "."),
         (
-            evidence("fp64_instructions", "FP64 instructions a pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
+            evidence("fp64_instructions", "FP64 instructions per pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
             cycles(region, "fp64", "FP64 pipe"),
             cycles(region, "fma", "FP32 pipe"),
             evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count",
@@ -341,7 +341,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 
 def _wide(k: Kernel) -> float:
-    """Executed loads and stores of global memory that move 8 bytes a lane, as those of doubles do."""
+    """Executed loads and stores of global memory that move 8 bytes per lane, as those of doubles do."""
     return sum(r.warps for r in k.rows if r.base in ("LDG", "STG") and ".64" in r.opcode)
 
 

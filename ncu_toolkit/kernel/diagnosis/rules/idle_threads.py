@@ -59,7 +59,7 @@ WORKING: Final = Threshold(
     0.8, "SMs that work for most of the time have blocks, so that their warps have left"
 )
 SLOW: Final = Threshold(
-    0.3, "half of the 0.5 blocks a cycle, of 0.84, at which short blocks keep GPUs at their limit"
+    0.3, "half of the 0.5 blocks per cycle, of 0.84, at which short blocks keep GPUs at their limit"
 )
 FITS: Final = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
 FEWER: Final = (

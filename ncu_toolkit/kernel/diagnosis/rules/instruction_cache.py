@@ -95,7 +95,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "likely",
         f"The loop's code takes {units.count(size)} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again.",
         (
-            evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes an instruction.", (L1_BYTES, ">")),
+            evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes per instruction.", (L1_BYTES, ">")),
         ),
         "Unroll less.",
         "The no-instruction stall is large.",

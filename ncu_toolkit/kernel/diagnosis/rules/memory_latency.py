@@ -14,7 +14,7 @@ Long scoreboard is the largest stall, issue slots are idle, and no level of memo
 The instructions named are the loads waited for.
 
 What to change
-Issue several independent loads before the first use (unroll, process several elements a thread),
+Issue several independent loads before the first use (unroll, process several elements per thread),
 prefetch the next tile into registers or by asynchronous copy while computing on this one, and raise
 occupancy where it is low. Replace chains of pointers by indices that can be computed.
 
@@ -56,7 +56,7 @@ NCU: Final = (
 WAITS: Final = {"long_scoreboard": "", "membar": "", "drain": ""}
 CODE_RANK: Final = 7
 open_in_code = memory_levels
-#: Loads in flight a warp where there was one: the usual first step, an unroll by four, for four
+#: Loads in flight per warp where there was one: the usual first step, an unroll by four, for four
 #: registers.
 IN_FLIGHT: Final = 4
 TRITON_PRODUCT: Final = (
@@ -161,7 +161,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "In the loop, each load's address comes from the load before it, so every load waits for the full memory latency.",
         (
             evidence("chased_loads", "Loads with a loaded address", len(dependent), "count", f"Of {loads} global loads in the main loop.", (0, ">")),
-            evidence("loads_in_flight", "Loads in flight a thread", in_flight, "count", "The most that one thread can have in flight in the loop."),
+            evidence("loads_in_flight", "Loads in flight per thread", in_flight, "count", "The most that one thread can have in flight in the loop."),
         ),
         "Compute the address instead of loading it, or follow several chains at once.",
         "Long scoreboard is the largest stall, and no memory level is busy.",

@@ -2,7 +2,7 @@
 busy.
 
 What it is
-A load or store instruction can move 1 to 16 bytes a lane (32 on the newest GPUs). Moving 4 bytes at
+A load or store instruction can move 1 to 16 bytes per lane (32 on the newest GPUs). Moving 4 bytes at
 a time takes four instructions, four address computations and four slots in the load/store queue for
 what one 16-byte access does.
 
@@ -21,7 +21,7 @@ neighbouring elements, or several independent ones (unroll by 4) where alignment
 
 When the advice is wrong
 Gathers and pointer chases cannot be widened. A kernel already at the DRAM roof gains nothing.
-Sixteen bytes a lane need as many registers, and rows must be aligned.
+Sixteen bytes per lane need as many registers, and rows must be aligned.
 
 Source
 CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law; CUDA C++
@@ -84,7 +84,7 @@ def find(k: Kernel) -> Outcome:
     if width is None:
         return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:
-        return k.ruled_out("Loads are wider than four bytes a lane.", measured)
+        return k.ruled_out("Loads are wider than four bytes per lane.", measured)
     return (
         _not_to_widen(k, measured)
         or _few_in_flight(k, width, measured)
@@ -231,7 +231,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"Every global load moves {_bytes(mean)} per thread or fewer, of 16 possible.",
         (
             evidence("load_width", "Mean width of a global load", mean, "B", "Bytes a thread loads by one instruction.", (NARROW.value, "<=")),
-            evidence("bytes_in_flight", "Bytes in flight a thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),
+            evidence("bytes_in_flight", "Bytes in flight per thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),
             memory(region),
         ),
         "Load and store float4 if neighbouring elements belong to one thread and are 16-byte aligned.",

@@ -8,7 +8,7 @@ in two cycles on Turing, GA10x, Ada and RTX Blackwell. With two loads for each m
 schedulers could issue 2.7 loads a cycle, and 128 FP32 lanes could use eight.
 
 Why it costs time
-The arithmetic pipes could do four warp instructions a cycle; they wait until the queue has room
+The arithmetic pipes could do four warp instructions per cycle; they wait until the queue has room
 (MIO throttle) and until operands arrive (short scoreboard).
 
 How to confirm

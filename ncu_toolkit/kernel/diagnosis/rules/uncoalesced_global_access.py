@@ -8,7 +8,7 @@ one line. When they stride through memory, every lane needs its own sector, and 
 32 sectors for the same 128 bytes.
 
 Why it costs time
-Every line is a separate lookup in L1 (one a cycle), every sector a separate transfer from L2, and
+Every line is a separate lookup in L1 (one per cycle), every sector a separate transfer from L2, and
 most of the bytes fetched are thrown away. The load/store queue fills (lg throttle), and loads come
 back late (long scoreboard).
 
@@ -202,7 +202,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     words = _addresses.apart(worst)
     return facts.finding(
         "likely",
-        f"Lanes of a warp access scattered addresses: {row.base} touches {units.significant(sectors)} sectors a request where "
+        f"Lanes of a warp access scattered addresses: {row.base} touches {units.significant(sectors)} sectors per request where "
         f"{units.significant(least)} would do{f' ({words})' if words else ''}.",
         (
             evidence("sectors", "Sectors of a request", sectors, "", "Of 32 bytes, at the worst access.", (least, ">")),

@@ -73,7 +73,7 @@ class Operation(msgspec.Struct, kw_only=True):
 
 
 def positive(y: Array, roundings: int, words: str = "") -> Expected:
-    """A sum of positive terms, in whatever order: a relative error of so many roundings."""
+    """A sum of positive terms, in whatever order: a relative error of this many roundings."""
     return Expected(y, roundings * U32 * y, f"{words or roundings} roundings of positive numbers")
 
 

@@ -536,7 +536,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
 /* ---- stacks of Python's threads
  *
  * A thread here wants a sample every `pause`. From Python 3.13 on the main thread takes it itself, between
- * two instructions (Py_AddPendingCall), 1,000 a second: Python's lock does not change hands. Where the
+ * two instructions (Py_AddPendingCall), 1,000 per second: Python's lock does not change hands. Where the
  * main thread does not come to it within a pause it is in a function of C, and the thread here takes the
  * lock, which is free as a rule, and looks. Before 3.13 the main thread learns of such a call only when
  * the lock changes hands, so there the thread takes the lock for each sample. That costs the program up to
@@ -996,7 +996,7 @@ static void in_child(void) {
   sampler.alive = 0, sampler.process = 0;
 }
 
-/* Begin to sample this process into a folder, every so many microseconds: where it uses CUDA, and in a
+/* Begin to sample this process into a folder, every this many microseconds: where it uses CUDA, and in a
  * worker as python.py knows it. */
 void ncu_toolkit_sample(const char *where, int every) {
   static int forks;
