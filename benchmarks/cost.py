@@ -4,7 +4,7 @@ machine.
     python benchmarks/cost.py --output docs/data/cost.json [--budget 300]
 
 On the GPU: the same ladder under ncu with our set, `--set detailed` and `--set full`, in an order
-drawn anew for each repeat, and the program by itself. On the CPU: reading the report of our set,
+drawn again for each repeat, and the program by itself. On the CPU: reading the report of our set,
 diagnosing and rendering it, beside `ncu --import` on the same file. Writes JSON and prints
 Markdown. `--report FILE` does the CPU side alone. What the budget leaves no time for is listed, not
 guessed.
@@ -239,7 +239,7 @@ def cpu_commands(report: Path, ncu: str | None, folder: Path) -> dict[str, list[
 def cpu_side(
     report: Path, ncu: str | None, repeats: int, clock: Clock, rng: random.Random
 ) -> tuple[dict[str, Series], list[str]]:
-    """Every command `repeats` times, the order drawn anew for each repeat; and what there was no
+    """Every command `repeats` times, the order drawn again for each repeat; and what there was no
     time for."""
     found: dict[str, Series] = {}
     left_out = []
@@ -418,7 +418,7 @@ def provenance(data: Mapping[str, Any]) -> str:
     kept += [f"{data['processors']} processors"]
     if data.get("cases"):
         kept.append(f"{data['cases']} cases of the FP32 ladder, size {data['size']}")
-    return f"{' '.join(words)} ({'; '.join(kept)}). Medians, with the shortest and longest; the order was drawn anew for each repeat."
+    return f"{' '.join(words)} ({'; '.join(kept)}). Medians, with the shortest and longest; the order was drawn again for each repeat."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

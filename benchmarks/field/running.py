@@ -479,7 +479,7 @@ def _document(value: object) -> bytes:
 
 def digest(name: str) -> str:
     """Hash of the pair's text: its file and what its folder shares, or the commands and files that
-    an external pair is built from. A recording of another text is made anew."""
+    an external pair is built from. A recording of another text is made again."""
     folder = FOLDER / "pairs" / language(name)
     files, commands = [folder / f"{name}.py", *sorted(folder.glob("_*.py"))], ""
     if language(name) in EXTERNAL:

@@ -789,7 +789,7 @@ def test_an_answer_is_kept_for_the_same_bytes_and_question_alone(
     assert (readings_of(), readings_of()) == (1, 0)
     for kept in (tmp_path / "cache" / "answers").iterdir():
         kept.write_bytes(kept.read_bytes()[:-1] + b"?")
-    assert (readings_of(), readings_of()) == (1, 0), "a damaged answer is made anew"
+    assert (readings_of(), readings_of()) == (1, 0), "a damaged answer is made again"
     for kept in (tmp_path / "cache" / "answers").iterdir():
         kept.chmod(0o666)
     assert readings_of() == 1, "others could have written it"

@@ -162,8 +162,8 @@ def test_measured_kernels_are_reported_as_the_page_says() -> None:
 @pytest.mark.parametrize(
     ("slower", "follows", "words"),
     [
-        ({"dram": 1.0, "l2": 0.8}, 0.1, "Confirmed: DRAM by experiments too (time beside DRAM traffic +100 %"),
-        ({"fp32": 0.9}, 1.0, "Contradicted: arithmetic by experiments, DRAM by counters (time beside FP32 work +90 %"),
+        ({"dram": 1.0, "l2": 0.8}, 0.1, "Confirmed: DRAM by experiments too (time alongside DRAM traffic +100 %"),
+        ({"fp32": 0.9}, 1.0, "Contradicted: arithmetic by experiments, DRAM by counters (time alongside FP32 work +90 %"),
         ({"dram": 0.3, "fp32": 0.45}, 0.2, "Undecided: arithmetic or DRAM by experiments, DRAM by counters"),
     ],
 )  # fmt: skip

@@ -424,7 +424,7 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
     assert quick(copy, "a ladder", "tests/ladder/test_ladder.py", "tests/ladder/test_families.py")
 
 
-#: Documents that `make docs` writes anew after each of these recipes.
+#: Documents that `make docs` writes again after each of these recipes.
 FOLLOWING: tuple[tuple[Callable[[Path], object], set[str]], ...] = (
     (add_metric, {"docs/metrics.md", "docs/glossary.md"}),
     (add_kernel, {"docs/lab/results.md", "docs/lab/rungs.md", "kernels/README.md"}),

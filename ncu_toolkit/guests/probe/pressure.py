@@ -17,7 +17,7 @@ from typing import Any, Final
 from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem, extra, first_line
 from ncu_toolkit.base.model.trace import KINDS
 
-#: Said where `usable` leaves a kind out.
+#: Reported where `usable` leaves a kind out.
 NO_STREAMS: Final = "too little device memory is free to put DRAM under pressure"
 #: Threads of a block that fills a multiprocessor, and of one that leaves room (pressure.cu).
 _FULL: Final = 1024

@@ -370,7 +370,7 @@ def _read(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
     for name, words in _SHORT.items():
         if name in answers:
             spread = f"± {answers[name].spread:.2g}"
-            meaning = f"Time beside pressure over that beside its control, less 1; {spread}."
+            meaning = f"Time alongside pressure over time alongside its control, minus 1; {spread}."
             slope = answers[name].slope
             evidence.append(
                 Evidence(f"pressure_{name}", _SLOWER + words, slope, "fraction", meaning)
@@ -451,7 +451,7 @@ def confirmation(profile: Profile, diagnosis: Diagnosis) -> str:
         text = f"Undecided: {' or '.join(probed.either)} by experiments, {counters} by counters"
     else:
         text = f"Contradicted: {probed.first} by experiments, {counters} by counters"
-    return f"{text} (time beside {answers})."
+    return f"{text} (time alongside {answers})."
 
 
 def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Probe | None]:

@@ -21,7 +21,7 @@ _RESULTS: Final[dict[Results, tuple[str, Tone]]] = {
     "not compared": ("–", "muted"),
 }  # fmt: skip
 #: Outcomes that the table's figures do not explain.
-_TOLD: Final = ("broke", "not applied", "other step")
+_MENTIONED: Final = ("broke", "not applied", "other step")
 
 
 def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
@@ -32,7 +32,7 @@ def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
     sides = f"{units.counted(runs, 'run')} per side" if runs else ""
     parts = filter(None, (visible(trial.program), whole, visible(trial.gpu), sides))
     points = [
-        f"{_name(each)}: {visible(each.said)}" for each in trial.tried if each.outcome in _TOLD
+        f"{_name(each)}: {visible(each.said)}" for each in trial.tried if each.outcome in _MENTIONED
     ]
     points += [
         f"{_name(each)}: {visible(each.compared)}"

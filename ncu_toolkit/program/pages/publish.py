@@ -143,10 +143,10 @@ PART: Final = "index-part.json.gz"
 
 def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
     """A run's part of the front page: the one kept next to it where nothing it rests on has changed,
-    else made anew and kept.
+    else made again and kept.
 
     Raises:
-        InputProblem: it must be made anew, and a file of the run is missing or damaged.
+        InputProblem: it must be made again, and a file of the run is missing or damaged.
     """
     key = _key(folder, manifest)
     known = _kept(folder / PART, key) if run is None else None
@@ -163,7 +163,7 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
 
 
 def _kept(path: Path, key: str) -> IndexPart | None:
-    """The part in a file, if it is whole and of this key; whatever else lies there is made anew."""
+    """The part in a file, if it is whole and of this key; whatever else lies there is made again."""
     try:
         found = files.parse_json(files.read_gzip(path, files.json_limit()), path)
         data = open_document("index-part", found, str(path))

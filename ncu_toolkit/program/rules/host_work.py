@@ -63,7 +63,7 @@ LOADER: Final = "The GPU waits for the DataLoader"
 _DEAR: Final = 0.2
 #: Marks of XLA: XlaCompile:#module=jit_train_step#.
 _MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit_)?(\w+)")
-#: What to do where it is compiled anew, by framework.
+#: What to do where it is compiled again, by framework.
 _ANEW: Final[dict[str, tuple[str, ...]]] = {
     "": ("Compile once, before the loop, and pass as arguments what differs from step to step.",),
     "xla": ("Give a jitted function one shape, or a few: pad the batches to them. Each new shape compiles again.",

@@ -65,7 +65,7 @@ _ADVICE: Final = {
     "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with one more dimension.",
              "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
 }  # fmt: skip
-#: Said first where the step waits for the GPU.
+#: Comes first where the step waits for the GPU.
 _WAITS: Final = {
     "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: fix that first.",),
     "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: fix that first.",),

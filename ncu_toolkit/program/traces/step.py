@@ -4,7 +4,7 @@ A step is a stretch of time: it begins with its first work and lasts until the n
 work begins, so that idle time belongs to it. Of several processes or GPUs, the one with the most
 kernel time has the step.
 
-Repetition is sought in the order in which the host queued the work, where the trace knows it:
+Repetition is searched for in the order in which the host queued the work, where the trace knows it:
 streams that run side by side change the order of starts, not of calls."""
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _Run:
         """What repeats, or its inner passes where it is hardly more than those: 40 frames and a value
         that is read for a log are no step, nor are 2,000 iterations, each of which reads a value, of
         one of three solutions, nor 96 tokens of a request. Twelve layers and a head are, or 400 sweeps
-        and a residual. Passes are sought by kernels too: an attention's grid grows with its cache."""
+        and a residual. Passes are searched for by kernels too: an attention's grid grows with its cache."""
         np = self.np
         _, times, stop = repeat
         order = self.order

@@ -307,7 +307,7 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
     assert found[3].parameters == {**own, "BK": 8}
     assert "BM=64 at 2048 (the best of an unfinished search); BK=8 at 4096; BK=8 at 8192" in used
     assert "--no-tuned" in used
-    assert "at 1024 is of another source of autotuned and is not used" in old
+    assert "at 1024 is for another version of autotuned and is not used" in old
     assert "512" not in used + old
     overridden = tuple(replace(case, parameters={**own, "BM": 32}) for case in cases)
     assert settled(overridden, True) == (overridden, []), "--param goes before it"

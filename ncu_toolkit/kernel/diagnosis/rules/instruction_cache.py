@@ -43,7 +43,7 @@ CODE_RANK: Final = 10
 INSTRUCTION_BYTES: Final = 16
 L0_BYTES: Final = 12 * 1024
 #: Bytes of the cache behind it, which the schedulers of an SM share: straight code that is longer
-#: is fetched anew for each group of warps.
+#: is fetched again for each group of warps.
 L1_BYTES: Final = 128 * 1024
 #: Executions of the most executed instruction by a warp below which a launch only meets its code
 #: for the first time.
