@@ -1,5 +1,5 @@
 """How often the addresses that machine code shows (ncu_toolkit/kernel/sass/addresses.py) agree with what
-was counted: sectors and wavefronts a request, predicted from code and launch shape alone, beside the
+was counted: sectors and wavefronts per request, predicted from code and launch shape alone, beside the
 counters by instruction of all recordings and of the field pairs.
 
     python benchmarks/addresses.py                  both, about five minutes

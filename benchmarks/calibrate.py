@@ -183,7 +183,7 @@ def width(bounds: Sequence[tuple[tuple[float, float], float]]) -> float | None:
 
 def ncu_means(message: RuleMessage) -> tuple[str, ...]:
     """The bottleneck ids that a message of Nsight Compute can stand for; empty where it names none
-    of ours."""
+    of the toolkit."""
     heading = (message.title or message.text).lower().replace("_", " ")
     meant: dict[str, list[str]] = {}
     for name, rule in load_rules().items():
@@ -254,7 +254,7 @@ _LEFT: Final = 5
 
 
 def rows(outcomes: Iterable[Judged]) -> list[tuple[str, ...]]:
-    """One row of HEADINGS a pair. Percentages are of time saved; what stands in parentheses is not
+    """One row of HEADINGS a pair. Percentages are of time saved; what is in parentheses is not
     judged."""
     return [
         (

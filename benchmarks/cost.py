@@ -4,7 +4,7 @@ machine.
     python benchmarks/cost.py --output docs/data/cost.json [--budget 300]
 
 On the GPU: the same ladder under ncu with our set, `--set detailed` and `--set full`, in an order
-drawn anew for each repeat, and the program by itself. On the CPU: reading the report of our set,
+drawn again for each repeat, and the program by itself. On the CPU: reading the report of our set,
 diagnosing and rendering it, beside `ncu --import` on the same file. Writes JSON and prints
 Markdown. `--report FILE` does the CPU side alone. What the budget leaves no time for is listed, not
 guessed.
@@ -48,7 +48,7 @@ SETS = (SET_NAME, "detailed", "full")
 LAUNCHES = 25
 SMALL = "512"
 FAMILY = "gemm_fp32"
-#: Asked in a process of its own, so that no context of ours is on the GPU while others are
+#: Asked in a separate process, so that this one has no context on the GPU while others are
 #: profiled.
 _FACTS = """
 import json
@@ -159,7 +159,7 @@ def timed(words: Sequence[str], timeout: float, **variables: str) -> float:
             ) from None
     seconds = time.perf_counter() - start
     if process.returncode:
-        last = (errors.decode("utf-8", "replace").strip().splitlines() or ["nothing said"])[-1]
+        last = (errors.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
         raise EnvironmentProblem(
             f"'{' '.join(map(str, words[1:4]))}' ended with {process.returncode}: {last}"
         )
@@ -239,14 +239,14 @@ def cpu_commands(report: Path, ncu: str | None, folder: Path) -> dict[str, list[
 def cpu_side(
     report: Path, ncu: str | None, repeats: int, clock: Clock, rng: random.Random
 ) -> tuple[dict[str, Series], list[str]]:
-    """Every command `repeats` times, the order drawn anew for each repeat; and what there was no
+    """Every command `repeats` times, the order drawn again for each repeat; and what there was no
     time for."""
     found: dict[str, Series] = {}
     left_out = []
     with tempfile.TemporaryDirectory(prefix="cost-") as scratch:
         commands = cpu_commands(report, ncu, Path(scratch))
         known = Path(scratch) / "known"
-        with contextlib.suppress(ToolkitError):  # said where it is timed
+        with contextlib.suppress(ToolkitError):  # reported where it is timed
             measured(
                 commands["analyze (CSV)"], Path(scratch), clock.left, NCU_TOOLKIT_CACHE=str(known)
             )
@@ -330,7 +330,7 @@ def facts() -> dict[str, Any]:
     )
     if done.returncode:
         raise EnvironmentProblem(
-            f"the GPU cannot be asked: {(done.stderr.strip().splitlines() or ['nothing said'])[-1]}"
+            f"the GPU cannot be asked: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
         )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -396,11 +396,11 @@ def table(data: Mapping[str, Any]) -> str:
         for left in data["left_out"]:
             name, _, repeat = left.partition(", repeat ")
             missing.setdefault(name, []).append(repeat)
-        told = (
+        reported = (
             f"{name} (repeat{'s' * (len(of) > 1)} {' and '.join(of)})"
             for name, of in missing.items()
         )
-        lines += [f"Not run for lack of time: {', '.join(told)}.", ""]
+        lines += [f"Not run for lack of time: {', '.join(reported)}.", ""]
     lines.append(provenance(data))
     return "\n".join(lines) + "\n"
 
@@ -418,7 +418,7 @@ def provenance(data: Mapping[str, Any]) -> str:
     kept += [f"{data['processors']} processors"]
     if data.get("cases"):
         kept.append(f"{data['cases']} cases of the FP32 ladder, size {data['size']}")
-    return f"{' '.join(words)} ({'; '.join(kept)}). Medians, with the shortest and longest; the order was drawn anew for each repeat."
+    return f"{' '.join(words)} ({'; '.join(kept)}). Medians, with the shortest and longest; the order was drawn again for each repeat."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

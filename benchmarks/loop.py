@@ -2,7 +2,7 @@
 
     python benchmarks/loop.py --output docs/data/loop.json [--trials 200] [--budget 420]
 
-Trials: three kernels are timed with the toolkit's own stopwatch, 20 repeats a side, and compared
+Trials: three kernels are timed with the toolkit's own stopwatch, 20 repeats per side, and compared
 with the gates of docs/ci.md. The new side does 5 % more work (planted), or the same (A/A). Its
 repeats alternate with the old side's, as `bench` times rungs, or follow them, as in two runs.
 
@@ -185,13 +185,13 @@ def rounds(source: str = APP, kernel: str = "scale") -> dict[str, Any]:
         subprocess.run([sys.executable, app], cwd=folder, check=True, capture_output=True)
         program = time.monotonic() - began
         words = ["watch", "-k", kernel, "--", sys.executable, "app.py"]
-        with (folder / "said").open("wb") as said:
+        with (folder / "message").open("wb") as message:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ncu_toolkit", *words],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=message,
                 stderr=subprocess.STDOUT,
             )
         try:
@@ -221,7 +221,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, number: int) -> None:
     """Wait until `watch` has shown the card, and so many comparisons after it."""
     stop = time.monotonic() + PATIENCE
     while True:
-        text = (folder / "said").read_text(encoding="utf-8", errors="replace")
+        text = (folder / "message").read_text(encoding="utf-8", errors="replace")
         if re.search(r"^ *expect ", text, re.MULTILINE) and text.count("Bottleneck") >= number:
             return
         if process.poll() is not None or time.monotonic() > stop:

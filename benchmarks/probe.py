@@ -53,7 +53,7 @@ _SHARE = 2
 GPU = "NVIDIA H200"
 #: GPU seconds that the experiments on one kernel may take.
 SECONDS = 0.5
-#: Those that launch on streams of their own: measured in a program (`launch`).
+#: Those that launch on their own streams: measured in a program (`launch`).
 APART = ("jax",)
 #: Pairs that were measured after the rule had its form: they took no part in choosing or fitting it.
 LATER = (
@@ -439,12 +439,12 @@ class _Case:
         return half(parts[1] if parts[0] == "field" else "/".join(parts[:2]))
 
     def row(self, device: Device, at: regime.Thresholds) -> dict[str, Any]:
-        told, seen = regime.tell(self.kernel, device, at), regime.look(self.kernel, device)
+        reported, seen = regime.regime_of(self.kernel, device, at), regime.look(self.kernel, device)
         answers = regime.responses(self.kernel.conditions)
         return {
             "name": self.name, "half": self.half, "verdict": self.truth.verdict,
-            "counters": self.truth.regime, "first": told and told.first,
-            "second": told and told.second, "time_us": round(self.kernel.median_us, 2),
+            "counters": self.truth.regime, "first": reported and reported.first,
+            "second": reported and reported.second, "time_us": round(self.kernel.median_us, 2),
             "unused": round(seen.unused, 3), "dram": round(self.truth.dram, 3),
             "follows": round(seen.follows, 2),
             "taken": {kind: round(seen.taken(kind), 3) for kind in seen.kept if KINDS[kind].resource},
@@ -454,7 +454,7 @@ class _Case:
 
 
 def fit(files: Sequence[Path], programs: Sequence[Path], data: Path) -> None:
-    """Fit the thresholds on one half and write what was measured, told and recorded."""
+    """Fit the thresholds on one half and write what was measured, predicted and recorded."""
     lines = itertools.chain.from_iterable(path.read_text().splitlines() for path in files)
     rows, cases = {row["name"]: row for row in map(json.loads, lines)}, []
     device = Device(GPU, (9, 0), sm_count=132)
@@ -515,7 +515,7 @@ def _fitted(
     own = [
         (case.truth.regime, regime.look(case.kernel, device), _set(case.name) == "pathology")
         for case in cases
-        if case.half == "fitted" and regime.tell(case.kernel, device) is not None
+        if case.half == "fitted" and regime.regime_of(case.kernel, device) is not None
     ]
     best = _search(own, choices, start)
     print("thresholds", asdict(best))

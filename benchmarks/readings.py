@@ -5,7 +5,7 @@
 
 DRAW is a JSON list of launches (repository, path, file beside DRAW, place, kernel, GPU), ANSWERS are lists
 of readings by place in it (`i`, `cause`, `also_ok`); of two readings of a launch the later file's counts.
-The half is the name of DRAW's folder. Rows go to docs/data/readings.csv, in place of that half's.
+The half is the name of DRAW's folder. Rows go to docs/data/readings.csv, instead of that half's.
 
 A verdict is right where the reading's cause or one of `also_ok` is its name; a roof reached with
 useful work where the reading is `at-roof-good`; and where it is that the report holds too little,
@@ -158,7 +158,7 @@ def read() -> list[Reading]:
 
 
 def write(rows: Iterable[Reading]) -> None:
-    """Write rows, in place of those of their halves."""
+    """Write rows, instead of those of their halves."""
     new = list(rows)
     kept = [row for row in read() if row.half not in {each.half for each in new}]
     with ROWS.open("w", encoding="utf-8", newline="") as file:
@@ -211,8 +211,8 @@ def main(arguments: Sequence[str]) -> None:
         write(found)
         for row in found:
             if not row.right:
-                said = f"{row.first or UNREAD} ({row.word}), read as {row.expert} {row.also_ok}"
-                print(f"{row.repository} {row.launch} {row.kernel}: {said}")
+                message = f"{row.first or UNREAD} ({row.word}), read as {row.expert} {row.also_ok}"
+                print(f"{row.repository} {row.launch} {row.kernel}: {message}")
     print(markdown(HEADINGS, table(read())))
 
 

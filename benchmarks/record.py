@@ -206,7 +206,7 @@ def _merged(cases: Cases, more: Cases) -> Cases:
 
 @contextlib.contextmanager
 def _apart(session: Session, name: str, **changes: Any) -> Iterator[Session]:
-    """A session in a folder of its own within that of another, which gets its failures."""
+    """A session in its own folder within that of another, which gets its failures."""
     folder = session.folder / name
     folder.mkdir(exist_ok=True)
     apart = Session(replace(session.run, costs={}, **changes), folder)

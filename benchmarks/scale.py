@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: Kernels that the launches are of: more kinds than the page lists.
 KINDS = 400
-#: One reading, and every format from it, in a process of its own. Peaks are of the largest process,
+#: One reading, and every format from it, in its own process. Peaks are of the largest process,
 #: children included.
 _CHILD = """
 import json, resource, sys, tempfile, time

@@ -171,7 +171,7 @@ print(json.dumps(facts(tune.run(request({size!r}, {settings}), clock), clock, st
 
 
 def plain(card: str, size: str, settings: int) -> dict[str, Any]:
-    """The same search without --cluster, in a process of its own: this one must not hold a GPU."""
+    """The same search without --cluster, in its own process: this one must not hold a GPU."""
     words = [sys.executable, "-c", _PLAIN.format(root=str(ROOT), size=size, settings=settings)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card}
     done = subprocess.run(

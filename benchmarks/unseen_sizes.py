@@ -233,7 +233,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--size", help="these sizes in place of drawn ones")
+    parser.add_argument("--size", help="these sizes instead of drawn ones")
     parser.add_argument("--top", choices=list(TOPS), action="append")
     parser.add_argument("--field", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=SECONDS)

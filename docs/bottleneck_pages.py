@@ -77,11 +77,11 @@ def markdown(about: Page, picture: Mapping[str, Any]) -> str:
 
 def _names(names: Sequence[str]) -> str:
     words = {"opcodes": "executed instructions by opcode", "stalls": "stall reasons"}
-    told = [
+    text = [
         words.get(name) or f"{figures.small(figures.describe(name)[1])} (`{name}`)"
         for name in names
     ]
-    return ", ".join(told) or "nothing in particular"
+    return ", ".join(text) or "nothing in particular"
 
 
 def _before_and_after(name: str) -> list[str]:

@@ -254,7 +254,7 @@ def interval_limits(parts: Sequence[Sequence[str]]) -> str:
 
 
 def between(text: str, name: str, content: str) -> str:
-    """`text` with what stands between a marker and its end replaced. Raises ValueError where the
+    """`text` with what is between a marker and its end replaced. Raises ValueError where the
     markers are not there exactly once."""
     start, end = f"<!-- generated: {name} -->\n", f"<!-- end: {name} -->"
     if text.count(start) != 1 or text.count(end) != 1:
@@ -426,11 +426,11 @@ def sessions_sentence(runs: list[Run]) -> str:
         if not sessions or at - sessions[-1][-1][0] > _SESSION:
             sessions.append([])
         sessions[-1].append((at, ", ".join(sorted({timing.family for timing in run.timings}))))
-    told = [
+    parts = [
         f"on {each[0][0]:%Y-%m-%d} from {each[0][0]:%H:%M} to {each[-1][0]:%H:%M} UTC ({', '.join(name for _, name in each)})"
         for each in sessions
     ]
-    return f"The recordings were started {' and '.join(told)}.\n"
+    return f"The recordings were started {' and '.join(parts)}.\n"
 
 
 def families_table(runs: list[Run]) -> str:
@@ -639,9 +639,9 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
         or all(part.strip() in source.claim for part in source.device.split(","))
     )
     claim = source.claim if named or not source.claim else f"{source.claim} ({source.device})"
-    told = f"| `{rung.name}` | {source.document} | {claim} |"
+    row = f"| `{rung.name}` | {source.document} | {claim} |"
     if timing is None:
-        return f"{told} not recorded yet | | | | | |"
+        return f"{row} not recorded yet | | | | | |"
     rate = timing.flop_rate if kind == "flop" else timing.byte_rate
     share = units.percent(timing.baseline_us / timing.median_us) if timing.baseline_us else ""
     of_roof = units.percent(rate / roof) if roof and rate else ""
@@ -652,7 +652,7 @@ def _rung_line(rung: Rung, timed: dict[str, Timing], kind: str, roof: float | No
         else ""
     )
     size = entry.size_of(rung, timing)
-    return f"{told} {size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
+    return f"{row} {size} | {units.duration(timing.median_us)} | {_rate(timing, kind)} | {share} | {of_roof} | {step} |"
 
 
 def _rate(timing: Timing, kind: str) -> str:
@@ -728,22 +728,22 @@ def _code(text: str) -> str:
 
 def figures_sentence(runs: list[Run]) -> str:
     """What the tops of the two matrix ladders reach, for the README."""
-    told = []
+    parts = []
     for name, size in (("gemm_fp32", _SIZES[-1]), ("gemm_tensor", "8192")):
         problem, times = problem_for(name), _timings(_holding(runs, name), name)
         rungs = [rung for rung in find_family(name).rungs if (rung.name, size) in times]
         steps = [times[rung.name, size] for rung in rungs if rung.kind != "baseline"]
         best = min(steps, key=lambda timing: timing.median_us)
         assert best.baseline_us
-        told.append(
+        parts.append(
             f"`{best.rung}` reaches {_rate(best, problem.rate)} at {size}, "
             f"{units.percent(best.baseline_us / best.median_us)} of `{problem.baseline}`"
         )
-    return f"On the recorded {runs[0].device.name}, {'; '.join(told)}.\n"
+    return f"On the recorded {runs[0].device.name}, {'; '.join(parts)}.\n"
 
 
 def history_example() -> str:
-    """What `history` shows of a recording, in a history of its own."""
+    """What `history` shows of a recording, in its own history."""
     commands = (
         f"history import {(recorded.FOLDERS[0].parent / 'h200-transpose').relative_to(ROOT)}",
         "history transpose_smem",
@@ -755,7 +755,7 @@ def history_example() -> str:
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "100",
         }
-        told = [
+        parts = [
             f"$ ncu-toolkit {words}\n"
             + subprocess.run(
                 [sys.executable, "-m", "ncu_toolkit", *words.split()],
@@ -763,7 +763,7 @@ def history_example() -> str:
             ).stdout
             for words in commands
         ]  # fmt: skip
-    return f"```text\n{chr(10).join(told)}```\n"
+    return f"```text\n{chr(10).join(parts)}```\n"
 
 
 def with_program_example(text: str) -> str:
@@ -779,7 +779,7 @@ def with_program_example(text: str) -> str:
 
 #: The recorded program whose page is the picture of the README.
 PROGRAM = ROOT / "tests" / "program" / "recorded" / "h100-gpt.ncu-trace"
-#: The words of a page; its picture lies beside them and is taken again where they change.
+#: The words of a page; its picture is next to them and is taken again where they change.
 WORDS = {name: DOCS / "images" / f"{name}.txt" for name in ("report", "program")}
 
 

@@ -55,9 +55,9 @@ def of_switch(tried: Tried) -> tuple[str, ...]:
 
 def outcome(tried: Tried) -> str:
     """`2.6×`, or why there is none."""
-    said = _OUTCOMES[tried.outcome]
+    label = _OUTCOMES[tried.outcome]
     times = units.ratio(1 / tried.left) if tried.after_us and tried.outcome != "other step" else ""
-    return " ".join(filter(None, (times, said and f"({said})" if times else said)))
+    return " ".join(filter(None, (times, label and f"({label})" if times else label)))
 
 
 def results(tried: Tried) -> str:
@@ -134,12 +134,12 @@ def sentence() -> str:
     gain = [1 / each.left for each in tried if each.good]
     best = f", by {units.ratio(min(gain))} to {units.ratio(max(gain))}" if gain else ""
     gpu = next((trial.gpu for _, trial in trials()), "")
-    told = {
+    labels = {
         "same": "made no difference", "slower": "made it slower", "broke": "broke it", "not applied": "found nothing to change",
         "other step": "could not be compared",
     }  # fmt: skip
-    rest = [f"{count[name]} {what}" for name, what in told.items() if count[name]]
-    rest += [f"{differ} changed results beyond their word"] * bool(differ)
+    rest = [f"{count[name]} {what}" for name, what in labels.items() if count[name]]
+    rest += [f"{differ} changed results by more than allowed"] * bool(differ)
     return (
         f"{units.counted(len(trials()), 'program')} on an {gpu}, {units.counted(len(tried), 'setting')}. "
         f"{len(gain)} made their program faster, with "

@@ -1,5 +1,5 @@
 """The recorded terminal session of `watch`: the command's own loop and screen, over rungs of the
-recorded FP32 ladder in place of what a GPU would measure after each save."""
+recorded FP32 ladder instead of what a GPU would measure after each save."""
 
 from __future__ import annotations
 

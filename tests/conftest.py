@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # a job in the background ignores these, and so would the children that tests signal
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # child processes would compile the package anew, a second each
+    # child processes would compile the package again, a second each
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # the compiler that pyproject.toml names goes before any on this machine
     tools = sorted(Path(sysconfig.get_path("purelib"), "nvidia").glob("cu[0-9]*/bin"))[-1:]

@@ -1,4 +1,4 @@
-"""A GPU that is none: NumPy in CuPy's place and Python functions in place of kernels, so that
+"""A GPU that is none: NumPy in CuPy's place and Python functions instead of kernels, so that
 launching, profiling and sessions run on any machine.
 
 A behaviour takes a launch's arguments by name and writes the outputs, as the kernel would.
@@ -64,7 +64,7 @@ class FakeBound:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeCupy:
-    """Put the fake in place of CuPy, the compiler and launches."""
+    """Replace CuPy, the compiler and launches by the fake."""
     fake = FakeCupy()
     code = folder / "fake.cubin"
     code.write_bytes(b"")

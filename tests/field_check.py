@@ -60,8 +60,8 @@ RELATIONS: Final[Mapping[str, str]] = {
     "the kernel's entry was executed": "counts by instruction and machine code are of one launch",
     "counted instructions have a text": "the machine code can be disassembled where it was counted",
     "a call is there once": "no launch is there twice",
-    "calls are in order": "launches stand as their thread made them",
-    "times are in order": "launches stand as they were profiled",
+    "calls are in order": "launches are in the order in which their thread made them",
+    "times are in order": "launches are in the order in which they were profiled",
 }
 
 STATES = ("unreadable", "incomplete", "contradictory")

@@ -134,7 +134,7 @@ def _short(finding: Finding) -> str:
     return f"{finding.bottleneck} {gain}"
 
 
-#: What `analyze` is run on for the goldens of its formats: a recording of ours, and a report that
+#: What `analyze` is run on for the goldens of its formats: a shipped recording, and a report that
 #: a user's program left.
 SHOWN = {
     "recording": (

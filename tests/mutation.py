@@ -328,7 +328,7 @@ def double_a_figure(
 def _figures(
     data: bytes, offset: int, length: int, names: list[bytes]
 ) -> Iterator[tuple[int, bytes]]:
-    """Where each figure of a launch stands that is a floating-point number, with its name."""
+    """Where each figure of a launch is that is a floating-point number, with its name."""
     for start, end in _metrics(data, offset, length):
         parts = dict(framing.fields(data[start:end]))
         name, value = parts.get(1), parts.get(2)
@@ -357,7 +357,7 @@ def every_figure(data: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _metrics(data: bytes, offset: int, length: int) -> Iterator[tuple[int, int]]:
-    """Where each metric of a launch stands, without its tag and length."""
+    """Where each metric of a launch is, without its tag and length."""
     at, end = offset, offset + length
     while at < end:
         tag, at = framing.read_varint(data, at)
@@ -439,12 +439,12 @@ def trial(
             return "identical", mutation
         if not can_be_shown(path):
             return "broken", mutation
-        told = (
+        reported = (
             report.missing
             or sum(not profile.launch.complete for profile in report.profiles) > incomplete
             or any(profile.contradictions for profile in report.profiles)
         )
-        return ("reported" if told else "silent"), mutation
+        return ("reported" if reported else "silent"), mutation
     finally:
         shutil.rmtree(path.parent)
 
@@ -560,7 +560,7 @@ def main() -> None:
         if chosen.figures:
             for path in reports:
                 seen = dict(every_figure(framing.read_bytes(path)))
-                unseen = sorted(name.decode() for name, told in seen.items() if not told)
+                unseen = sorted(name.decode() for name, reported in seen.items() if not reported)
                 print(f"{path.name}: {len(unseen)} of {len(seen)} doubled figures unseen")
                 if chosen.list:
                     print("   ", " ".join(unseen))

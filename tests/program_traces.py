@@ -41,7 +41,7 @@ REACH: Final = 1.6
 NEXT: Final = 0.9
 #: Launches that the queue holds; a further launch waits.
 QUEUE: Final = 1024
-#: Bytes a microsecond between host and device.
+#: Bytes per microsecond between host and device.
 PINNED, PAGEABLE, ON_DEVICE = 50e3, 6e3, 2.0e6
 
 
@@ -559,7 +559,7 @@ def allocating(steps: int = 9, seed: int = 5) -> Trace:
 
 @functools.cache
 def streams(steps: int = 9, heads: int = 16, together: bool = False, seed: int = 6) -> Trace:
-    """Small grids one after another; with `together`, each on a stream of its own."""
+    """Small grids one after another; with `together`, each on its own stream."""
     machine = Machine("heads", seed)
     for _ in range(steps):
         machine.launch("prepare(float*, int)", 50.0, 528, line="heads.cu:40")

@@ -493,7 +493,7 @@ def diagnosis(subject: Profile) -> Diagnosis:
         evidence,
         1.0 if good else 2.2,
         ("time now 100", "time without it 45", "100 / 45 = 2.2"),
-        ("Read wider: 16 bytes a lane.", "Give each thread more results per load."),
+        ("Read wider: 16 bytes per lane.", "Give each thread more results per load."),
         "LDS turns into LDS.128",
         (Location("vectorized.cu", 24, 0x7F0500, "LDS.128 R1, [R2]", 0.61, "samples"),),
         good,

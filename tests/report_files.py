@@ -75,7 +75,7 @@ def many_launches(count: int, kinds: int = 1, *, alike: bool = False) -> bytes:
     """A whole report of `count` launches: the recording's first one without its per-instruction
     tables, again and again under new call numbers.
 
-    They bear the names of `kinds` kernels by turns. Figures are the same for all, but for one of each
+    They have the names of `kinds` kernels in turn. Figures are the same for all, but for one of each
     kernel unless `alike`: a report of so many launches of a real program is nowhere to be had, and
     how long reading and showing take depends on how many there are, not on what they say."""
     whole = first_launches(1)

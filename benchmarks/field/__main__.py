@@ -10,7 +10,7 @@
     python -m benchmarks.field score [--group GROUP] [--cases] [--out docs/lab/field.md]
 
 `fetch` brings the sources of the pairs of public repositories into the cache folder; --from takes
-a clone on this machine, bare or not, in place of the network.
+a clone on this machine, bare or not, instead of the network.
 
 Exit codes are those of ncu-toolkit; 5 where a pair fails, 3 where its sources are not fetched.
 """
@@ -144,8 +144,8 @@ def _carry_out(given: argparse.Namespace) -> int:
     if verb == "record":
         chosen = words or list(field.names())
         failed = _recorded(chosen, given)
-        for name, said in failed.items():
-            print(f"\n{name} failed:\n{said}", file=sys.stderr)
+        for name, message in failed.items():
+            print(f"\n{name} failed:\n{message}", file=sys.stderr)
         codes = (EXIT_ENVIRONMENT if _unfetched(name) else EXIT_KERNEL for name in failed)
         return max(codes, default=EXIT_OK)
     if len(words) == 1 and given.variant:

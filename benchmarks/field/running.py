@@ -102,7 +102,7 @@ def _run(pair: Pair, variant: str) -> None:
 
 
 def _wait(output: object) -> None:
-    """Wait for what `run` enqueued. JAX enqueues from threads of its own, so that synchronising the
+    """Wait for what `run` enqueued. JAX enqueues from its own threads, so that synchronising the
     device may come too early: its outputs know. For others this does nothing."""
     ready = getattr(output, "block_until_ready", None)
     if ready is not None:
@@ -147,9 +147,9 @@ def agreement(pair: Pair | ExternalPair) -> float:
     if isinstance(pair, Pair):
         return check(pair).worst
     folder = built(pair)
-    said = pair.agree(*(_output(pair, variant, folder) for variant in VARIANTS))
-    if said:
-        raise KernelProblem(f"the variants of {pair.name} disagree: {said}")
+    message = pair.agree(*(_output(pair, variant, folder) for variant in VARIANTS))
+    if message:
+        raise KernelProblem(f"the variants of {pair.name} disagree: {message}")
     return 0.0
 
 
@@ -218,7 +218,7 @@ def _event_rounds(works: dict[str, Work]) -> dict[str, list[float]]:
 
 def _wall_rounds(works: dict[str, Work]) -> dict[str, list[float]]:
     """Times by the wall clock, in microseconds: enough calls in a row that enqueuing and waiting
-    weigh little. JAX launches on a stream of its own that no event outside sees."""
+    weigh little. JAX launches on its own stream that no event outside sees."""
     device, shuffler = cuda.cupy().cuda.Device(), random.Random(1)
 
     def once(variant: str, calls: int) -> float:
@@ -479,7 +479,7 @@ def _document(value: object) -> bytes:
 
 def digest(name: str) -> str:
     """Hash of the pair's text: its file and what its folder shares, or the commands and files that
-    an external pair is built from. A recording of another text is made anew."""
+    an external pair is built from. A recording of another text is made again."""
     folder = FOLDER / "pairs" / language(name)
     files, commands = [folder / f"{name}.py", *sorted(folder.glob("_*.py"))], ""
     if language(name) in EXTERNAL:
@@ -523,21 +523,21 @@ def record(
     todo = [name for name in chosen if not recorded(name, out)]
     failed: dict[str, str] = {}
 
-    def note(name: str, said: str) -> None:
-        if said:
-            failed[name] = said
+    def note(name: str, message: str) -> None:
+        if message:
+            failed[name] = message
         at = time.monotonic() - started
-        print(f"{at:5.0f} s  {name}: {'failed' if said else 'recorded'}", flush=True)
+        print(f"{at:5.0f} s  {name}: {'failed' if message else 'recorded'}", flush=True)
         write_atomic(out / "failed.json", _document(failed))
 
     if executor.boards:
         in_time = itertools.takewhile(lambda _: time.monotonic() - started <= seconds, todo)
         for done in executor.run(record_there, ((name, digest(name)) for name in in_time)):
             name = todo[done.index]
-            said, made = done.value if done.error is None else (str(done.error), {})
+            message, made = done.value if done.error is None else (str(done.error), {})
             for file, content in sorted(made.items(), key=lambda each: each[0] == f"{name}.json"):
                 write_atomic(out / file, content)  # What says that a pair is recorded comes last.
-            note(name, said)
+            note(name, message)
         return failed
     with tempfile.TemporaryDirectory(prefix="field-") as scratch:
         free: queue.Queue[dict[str, str]] = queue.Queue()
@@ -553,10 +553,10 @@ def record(
                 return
             environment = free.get()
             try:
-                said = _record_in_child(name, out, environment)
+                message = _record_in_child(name, out, environment)
             finally:
                 free.put(environment)
-            note(name, said)
+            note(name, message)
 
         with ThreadPoolExecutor(max(1, jobs)) as pool:
             list(pool.map(one, todo))
@@ -579,12 +579,12 @@ def record_there(name: str, source: str) -> tuple[str, dict[str, bytes]]:
     own = own_temporary_folder()
     environment = {"TMPDIR": str(own), "FIELD_LOCK": str(own / "lock")}
     with tempfile.TemporaryDirectory(prefix="field-") as scratch:
-        said = _record_in_child(name, Path(scratch), environment)
-        return said, {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+        message = _record_in_child(name, Path(scratch), environment)
+        return message, {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 
 def _record_in_child(name: str, out: Path, environment: dict[str, str]) -> str:
-    """Record one pair in a process of its own; its last lines if it fails, else nothing."""
+    """Record one pair in its own process; its last lines if it fails, else nothing."""
     words = [sys.executable, "-m", "benchmarks.field", "record-one", name, "--out", str(out)]
     try:
         done = subprocess.run(

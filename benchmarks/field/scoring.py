@@ -67,7 +67,7 @@ class Recorded:
     label: dict[str, Any]
     sides: dict[str, LaunchResult]
     chains: dict[str, float] = dataclasses.field(default_factory=dict)
-    """The part (0-1) of a side's call that one launch in place of the chain would save, by side;
+    """The part (0-1) of a side's call that one launch instead of the chain would save, by side;
     none where the launch meant is in no chain."""
 
     @property
@@ -272,9 +272,9 @@ def document(pairs: Sequence[Recorded], *, every: bool) -> str:
             "|---|---|---|---:|---:|",
         ]
         for case in mine:
-            said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            shown = ", ".join(next(iter(ids)) for ids in case.named[:2])
             lines.append(
-                f"| {case.name} | {', '.join(sorted(case.wanted))} | {said} (rank {case.rank or '–'}) | "
+                f"| {case.name} | {', '.join(sorted(case.wanted))} | {shown} (rank {case.rank or '–'}) | "
                 f"{case.predicted:.0%} | {case.achieved:.0%} |"
             )
         lines += [f"- false alarm: {pair.name}" for pair in alarmed]

@@ -50,7 +50,7 @@ class Residual:
 def fit(
     residuals: Sequence[Residual], group: Callable[[Residual], str] = lambda each: each.rule
 ) -> Intervals:
-    """Bands of `residuals`, with those of each group in place of a rule's."""
+    """Bands of `residuals`, with those of each group instead of a rule's."""
     weights = list(zip(residuals, weighed(residuals), strict=True))
     whole = sum(weight for _, weight in weights)
     groups: dict[str, list[tuple[Residual, float]]] = {}
@@ -85,7 +85,7 @@ def _band(values: list[tuple[float, float]], cases: float) -> Band:
 
 
 def _quantile(values: Iterable[tuple[float, float]], at: float) -> float:
-    """A quantile of weighted values: each stands at the middle of its weight, linear between."""
+    """A quantile of weighted values: each counts at the middle of its weight, linear between."""
     ordered = sorted(values)
     whole = sum(weight for _, weight in ordered)
     passed, before = 0.0, (0.0, ordered[0][0])

@@ -2,7 +2,7 @@
 knew no rule (tests/heldout/README.md).
 
     python benchmarks/heldout/score.py                  the figures of every recorded report
-    python benchmarks/heldout/score.py --cases          every case as well, and what is said of the faster kernels
+    python benchmarks/heldout/score.py --cases          every case as well, and the verdicts on the faster kernels
     python benchmarks/heldout/score.py --truth tests/heldout/one/truth.json --timings timings.json report.ncu-rep     another report
 
 A case is a kernel with a planted cause, or at a roof. It is named where the verdict is its cause,
@@ -118,7 +118,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel with what is said of it: the causes by rank, those that count, and the parts of its
+    """A kernel with its verdict: the causes by rank, those that count, and the parts of its
     time (0-1) predicted and achieved to go."""
 
     truth: Truth
@@ -257,11 +257,11 @@ def line(found: Score) -> str:
 
 
 def twins(truths: Iterable[Truth], found: Mapping[str, LaunchResult]) -> list[str]:
-    """What is said of the kernels without the planted causes, false alarms among it: a line each,
+    """Verdicts on the kernels without the planted causes, false alarms among it: a line each,
     and how many are at a roof."""
-    said = {truth.fixed: found[truth.fixed].diagnosis for truth in truths if truth.fixed in found}
+    shown = {truth.fixed: found[truth.fixed].diagnosis for truth in truths if truth.fixed in found}
     lines = []
-    for kernel, verdict in said.items():
+    for kernel, verdict in shown.items():
         causes = ", ".join(
             f"{finding.bottleneck} {'(good)' if finding.good else f'{finding.saved:.0%}'}"
             for finding in verdict.findings[:3]
@@ -269,7 +269,7 @@ def twins(truths: Iterable[Truth], found: Mapping[str, LaunchResult]) -> list[st
         lines.append(f"{kernel}  {causes}")
     roofs = [
         verdict
-        for verdict in said.values()
+        for verdict in shown.values()
         if verdict.primary.good or verdict.primary.saved < NOISE
     ]
     others = max(
@@ -277,7 +277,7 @@ def twins(truths: Iterable[Truth], found: Mapping[str, LaunchResult]) -> list[st
     )
     return [
         *lines,
-        f"{len(roofs)} of {len(said)} faster kernels are at a roof, and no other cause is said to save more than {others:.0%} there",
+        f"{len(roofs)} of {len(shown)} faster kernels are at a roof, and no other cause is shown to save more than {others:.0%} there",
     ]
 
 

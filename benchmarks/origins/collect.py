@@ -520,7 +520,7 @@ def find(name: str) -> str:
     return found
 
 
-def said(command: list[str], seconds: int = 60) -> str:
+def message(command: list[str], seconds: int = 60) -> str:
     """What a command prints, or why it does not."""
     try:
         done = subprocess.run(
@@ -533,8 +533,8 @@ def said(command: list[str], seconds: int = 60) -> str:
 
 def find_tools(ncu: str = "") -> Tools:
     path = ncu or find("ncu")
-    version = re.search(r"Version (\S+)", said([path, "--version"]))
-    listed = frozenset(re.findall(r"^\s*(\w+)\s", said([path, "--list-sections"]), re.MULTILINE))
+    version = re.search(r"Version (\S+)", message([path, "--version"]))
+    listed = frozenset(re.findall(r"^\s*(\w+)\s", message([path, "--list-sections"]), re.MULTILINE))
     return Tools(path, version[1] if version else "unknown", find("nvcc"), listed)
 
 
@@ -639,7 +639,7 @@ def trial(name: str, command: list[str], src: Path, seconds: int) -> dict[str, A
 def run(
     command: list[str], log: Path, src: Path, seconds: float, stop: str = ""
 ) -> tuple[int | None, bool]:
-    """Run a command in a group of its own.
+    """Run a command in its own group.
 
     Returns its exit code (None: killed at the limit), and whether `stop` was sent.
     """
@@ -790,10 +790,10 @@ def gpu_answers(src: Path) -> bool:
 
 def machine(tools: Tools) -> dict[str, Any]:
     asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    release = re.search(r"V(\d+\.\d+\.\d+)", said([tools.nvcc, "--version"]))
+    release = re.search(r"V(\d+\.\d+\.\d+)", message([tools.nvcc, "--version"]))
     return {
         "ncu": tools.version,
-        "gpu": said(asked),
+        "gpu": message(asked),
         "nvcc": release[1] if release else "unknown",
         "python": sys.version.split()[0],
         "clock_control": "none",
@@ -905,9 +905,9 @@ def main() -> int:
             )
         return 1 if failed else 0
     tools = find_tools(args.ncu)
-    (src / "logs" / "ncu-help.txt").write_text(said([tools.ncu, "--help"]))
+    (src / "logs" / "ncu-help.txt").write_text(message([tools.ncu, "--help"]))
     (src / "logs" / "ncu-sets.txt").write_text(
-        said([tools.ncu, "--list-sets"]) + "\n" + said([tools.ncu, "--list-sections"])
+        message([tools.ncu, "--list-sets"]) + "\n" + message([tools.ncu, "--list-sections"])
     )
     manifest: dict[str, Any] = {"machine": machine(tools), "cases": []}
     print(json.dumps(manifest["machine"]), flush=True)

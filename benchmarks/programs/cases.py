@@ -86,7 +86,7 @@ def _benchmark(programs: Iterable[score.RecordedProgram]) -> Iterable[Achieved]:
         found = program.found
         first = found.costly[0]
         if first.rule in score.meant(program.label["cause"]):
-            # what waits is mended for the larger fix that it keeps from being made
+            # what waits is fixed for the larger fix that it keeps from being made
             late = [each for each in found.costly if each.rule in first.before]
             larger = [each.edit for each in late if each.ceiling_us > first.ceiling_us]
             edits = (first.edit, *larger * (first.rule == SYNC))

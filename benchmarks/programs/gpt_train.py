@@ -1,5 +1,5 @@
-"""A small GPT as people first write it: FP32, attention and GELU written out, single-tensor AdamW.
-About 820 launches a step. A second argument "nvtx" marks each step."""
+"""A small GPT as people first write it: FP32, unfused attention and GELU, single-tensor AdamW.
+About 820 launches per step. A second argument "nvtx" marks each step."""
 
 import math
 import sys

@@ -46,16 +46,16 @@ def main() -> None:
     fcntl.flock(held, fcntl.LOCK_EX)
     began = time.monotonic()
 
-    def told() -> None:
+    def on_exit() -> None:
         Path(times).write_text(
             json.dumps({"imports": imports, "seconds": time.monotonic() - began, "at": began})
         )
 
     if not script:
         code = subprocess.run(command).returncode
-        told()
+        on_exit()
         sys.exit(code if code >= 0 else 128 - code)
-    atexit.register(told)
+    atexit.register(on_exit)
     sys.argv = command
     sys.path[0] = str(Path(command[0]).parent)
     runpy.run_path(command[0], run_name="__main__")

@@ -103,19 +103,19 @@ def main() -> int:
     to = given.recordings / "hta.json"
     known = json.loads(to.read_text()) if to.is_file() else {}
     with tempfile.TemporaryDirectory() as made:
-        folder, said = Path(made) / "traces", Path(made) / "said.json"
+        folder, message = Path(made) / "traces", Path(made) / "said.json"
         folder.mkdir()
         for path in sorted(given.recordings.glob("*.before.ncu-trace")):
             name = path.name.partition(".")[0]
             if name not in known:
                 (folder / f"{name}.json").write_text(json.dumps(kineto(read_trace(path))))
-        command = [str(_python(given.venv)), "-c", ANALYSE, str(folder), str(said)]
+        command = [str(_python(given.venv)), "-c", ANALYSE, str(folder), str(message)]
         exact = {**os.environ, "HTA_DISABLE_NS_ROUNDING": "1"}  # kernels of a microsecond
         done = subprocess.run(command, capture_output=True, text=True, env=exact)
         if done.returncode:
             print(f"error: {done.stderr[-1000:]}", file=sys.stderr)
             return 1
-        known |= json.loads(said.read_text())
+        known |= json.loads(message.read_text())
     to.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
     failed = {name: row["error"] for name, row in known.items() if "error" in row}
     print(f"{len(known)} programs, {len(failed)} that HTA does not read: {failed}")

@@ -39,7 +39,7 @@ class Lane:
 
     def split(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The cores of a timed program, and of what imports and reads beside it. Where there are fewer
-        than CORES, the timed program gets all and nothing should run beside it.
+        than CORES, the timed program gets all and nothing should run alongside it.
 
         A program that waits for its host is slowed down by any other thread on its cores, so the two
         have none in common. Both halves are of one size: PyTorch takes a thread for each core that it

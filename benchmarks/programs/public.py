@@ -32,7 +32,7 @@ def patched(text, patches, side, file):
             continue
         count = text.count(patch["old"])
         if count != 1 and not (count and patch.get("all")):
-            raise ValueError(f"{file}: {patch['old']!r} stands there {count} times")
+            raise ValueError(f"{file}: {patch['old']!r} occurs {count} times")
         text = text.replace(patch["old"], patch["new"])
     return text
 

@@ -111,20 +111,20 @@ def bounded(
         env={**os.environ, **environment, lanes.MARK: mark},
         start_new_session=True,
     ) as process:
-        said = ""
+        message = ""
         try:
-            said, error = process.communicate(timeout=limit)
+            message, error = process.communicate(timeout=limit)
             code = process.returncode
         except subprocess.TimeoutExpired:
             code, error = -9, f"took over {limit:.0f} s"
             # so that ncu-toolkit ends what it started elsewhere
             os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                said, _ = process.communicate(timeout=15)
+                message, _ = process.communicate(timeout=15)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        lanes.kill(mark)  # ncu and its program have sessions of their own
-    return code, said, error
+        lanes.kill(mark)  # ncu and its program have their own sessions
+    return code, message, error
 
 
 def spread(
@@ -234,32 +234,34 @@ class Runs:
                 name,
                 *words,
             ]
-        code, said, error = bounded(words, plan["folder"], RUN_SECONDS, environment)
+        code, message, error = bounded(words, plan["folder"], RUN_SECONDS, environment)
         if code and lanes.STOPPED.is_set():
             return  # it was ended, and did not fail
-        told, why = {}, ""
+        reported, why = {}, ""
         try:
-            told = run.read_public(said, plan["how"]) if plan["how"] else run.last_json(said)
+            reported = (
+                run.read_public(message, plan["how"]) if plan["how"] else run.last_json(message)
+            )
         except (ValueError, KeyError, IndexError, TypeError) as problem:
             why = f"{problem!r}: "
         spent = json.loads(times.read_text()) if times.is_file() else {}
         with self.lock:
             kept = self.found.setdefault(name, {}).setdefault(variant, {"us": []})
-            if code or not told:
-                kept["code"], kept["error"] = code, why + (error or said)[-600:]
-            if told and recorded:
-                kept["recorded_us"] = told["us"]
+            if code or not reported:
+                kept["code"], kept["error"] = code, why + (error or message)[-600:]
+            if reported and recorded:
+                kept["recorded_us"] = reported["us"]
                 kept["recorded_seconds"] = round(spent.get("seconds", 0), 2)
-            elif told:
-                kept["us"] = [*kept["us"], told["us"]]  # type: ignore[misc]
+            elif reported:
+                kept["us"] = [*kept["us"], reported["us"]]  # type: ignore[misc]
                 kept["seconds"], kept["imports"] = (
                     round(spent.get(k, 0), 2) for k in ("seconds", "imports")
                 )
-            if told:
-                kept["result"], kept["steps"] = told.get("result"), told["steps"]
+            if reported:
+                kept["result"], kept["steps"] = reported.get("result"), reported["steps"]
             self.path.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
         print(
-            f"{self.end - time.monotonic():6.0f} s left  {stem} recorded={recorded:d} code={code} {told.get('us')}",
+            f"{self.end - time.monotonic():6.0f} s left  {stem} recorded={recorded:d} code={code} {reported.get('us')}",
             flush=True,
         )
 
@@ -283,14 +285,14 @@ class Runs:
             times = self.work / f"{name}.profiled.json"
             hold = [str(HERE / "hold.py"), str(lock), str(times)]
             command = [*words, "--", sys.executable, *hold, *program]
-        code, said, error = bounded(command, plan["folder"], PROFILE_SECONDS, environment)
+        code, message, error = bounded(command, plan["folder"], PROFILE_SECONDS, environment)
         if code and lanes.STOPPED.is_set():
             return
         seconds = round(time.monotonic() - began, 1)
         if code:
             for log in to.rglob("profile.log"):
                 error += f"{log.name}: {log.read_text(errors='replace')[-1500:]}"
-        (self.out / f"{name}.{'rules' if rules else 'profile'}.txt").write_text(said + error)
+        (self.out / f"{name}.{'rules' if rules else 'profile'}.txt").write_text(message + error)
         for report in to.rglob("profile.ncu-rep"):
             data = lzma.compress(report.read_bytes(), preset=1)
             if len(data) < 8 << 20:
@@ -359,14 +361,14 @@ def record(asked: argparse.Namespace) -> None:
     def built(key: tuple[str, str]) -> str | None:
         if lanes.STOPPED.is_set():
             return "the time is over"
-        said: str | None = run.build(plans[key]["build"], plans[key]["folder"])
-        return said
+        message: str | None = run.build(plans[key]["build"], plans[key]["folder"])
+        return message
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         todo = [key for key, plan in plans.items() if plan["build"]]
-        for key, said in zip(todo, pool.map(built, todo), strict=True):
-            if said:
-                print(f"error: {key} was not built: {said[-400:]}", flush=True)
+        for key, message in zip(todo, pool.map(built, todo), strict=True):
+            if message:
+                print(f"error: {key} was not built: {message[-400:]}", flush=True)
                 del plans[key]
     runs = Runs(asked.out, asked.work, plans, end)
     runs.forget_failed(names)

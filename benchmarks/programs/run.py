@@ -79,8 +79,8 @@ def run_once(command, folder, limit, how=None):
     if code != 0:
         return row | {"error": (error or out)[-2000:]}
     try:
-        said = read_public(out, how) if how else last_json(out)
-        return row | {"us": said["us"], "result": said["result"], "steps": said["steps"]}
+        message = read_public(out, how) if how else last_json(out)
+        return row | {"us": message["us"], "result": message["result"], "steps": message["steps"]}
     except (ValueError, KeyError, IndexError, TypeError) as error:
         return row | {"error": f"{error!r}: {out[-500:]}"}
 

@@ -57,7 +57,7 @@ HEADINGS: Final = {
 SEALED: Final = ("sealed", "second", "third", "fourth")
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {"now": "sealed", "second-now": "second", "third-now": "third", "fourth-now": "fourth"}
-#: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule of ours says that work is
+#: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule says that work is
 #: repeated or done on padding: such a label is missed.
 OTHERS: Final = frozenset(("library", "none", "padding-work", "repeated-work"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
@@ -298,10 +298,10 @@ def ours(program: RecordedProgram) -> Said:
         named = [frozenset((OWN,))] if " takes " in card.title else [frozenset(("none",))]
         return named, 0.0, None
     first = costly[0]
-    told = first.expected_us
-    if told is not None:
-        told = expected(first.rule, first.ceiling_us, found.account.wall_us, but=program.name)
-    low, likely, high = told or (0.0, first.ceiling_us, first.ceiling_us)
+    reported = first.expected_us
+    if reported is not None:
+        reported = expected(first.rule, first.ceiling_us, found.account.wall_us, but=program.name)
+    low, likely, high = reported or (0.0, first.ceiling_us, first.ceiling_us)
     interval = _share(program, low), _share(program, high)
     return [frozenset((each.rule,)) for each in costly], _share(program, likely), interval
 
@@ -424,19 +424,19 @@ def _cost(programs: Sequence[RecordedProgram]) -> list[str]:
 
 def _generous(programs: Sequence[RecordedProgram]) -> str:
     """How many healthy programs the rivals promise much, and how many causes their first word can be."""
-    told = []
+    reported = []
     for who, says in RIVALS.items():
         if says is ours:
             continue
         named = [case.named[0] for case in cases(programs, says) if case.named]
         if named:
             many = statistics.fmean(map(len, named))
-            told.append(
+            reported.append(
                 f"{who} {len(alarms(programs, says)[1])}, for {many:.0f} causes in the mean"
             )
     return (
         f"The rivals promise more than {ALARM:.0%} of so many healthy programs, and a first word of theirs "
-        f"counts for so many causes (ours for one): {'; '.join(told)}."
+        f"counts for so many causes (ours for one): {'; '.join(reported)}."
     )
 
 
@@ -488,8 +488,8 @@ def document(
     right = [case for case in cases(programs, ceilings) if case.rank == 1]
     below = sum(case.achieved <= case.predicted for case in right)
     costs = {
-        said: [over for each in programs if (over := each.times_over(*of)) is not None]
-        for said, of in COSTS.items()
+        shown: [over for each in programs if (over := each.times_over(*of)) is not None]
+        for shown, of in COSTS.items()
     }
     void = [each.name for each in programs if not each.healthy and each.achieved < VOID]
     lines += [
@@ -507,8 +507,8 @@ def document(
             else ()
         ),
         *(
-            f"{said}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
-            for said, found in costs.items()
+            f"{shown}: {statistics.median(found):.2f} times as long in the median, {max(found):.2f} at most."
+            for shown, found in costs.items()
             if found
         ),
         *_cost(programs),
@@ -527,11 +527,11 @@ def document(
             "|---|---|---|---:|---:|---:|",
         ]
         for case in mine:
-            said = ", ".join(next(iter(ids)) for ids in case.named[:2])
+            shown = ", ".join(next(iter(ids)) for ids in case.named[:2])
             low, high = case.interval or (0.0, 0.0)
             between = f"{low * 100:.0f}–{high:.0%}" if high else "–"
             lines.append(
-                f"| {case.name} | {causes[case.name]} | {said} (rank {case.rank or '–'}) | {case.predicted:.0%} | {between} | {case.achieved:.0%} |"
+                f"| {case.name} | {causes[case.name]} | {shown} (rank {case.rank or '–'}) | {case.predicted:.0%} | {between} | {case.achieved:.0%} |"
             )
         lines += [f"- false alarm: {each.name}, {ours(each)[1]:.0%}" for each in alarmed]
     return "\n".join(lines) + "\n"

@@ -1,5 +1,5 @@
 """Run a program with other constants: `python short.py PROGRAM NAME=VALUE...`, as `BLOCKS=2`, so that
-it takes fewer steps. Each constant stands on a line of its own at the top of the program."""
+it takes fewer steps. Each constant stands on its own line at the top of the program."""
 
 import re
 import sys

@@ -30,7 +30,7 @@ def run(
         times.append(time.perf_counter() - began)
     steady = sorted(times[len(times) // 3 :])
     name = sys.argv[0].rpartition("/")[2]
-    said = {"program": name, "steps": steps, "us": round(steady[len(steady) // 2] * 1e6, 1)}
+    message = {"program": name, "steps": steps, "us": round(steady[len(steady) // 2] * 1e6, 1)}
     if result is not None:
-        said["result"] = float(result())  # type: ignore[arg-type]
-    print(json.dumps(said), flush=True)
+        message["result"] = float(result())  # type: ignore[arg-type]
+    print(json.dumps(message), flush=True)

@@ -6,7 +6,7 @@ Writes OUT/try.json, the trial of each program, after each program, and OUT/repo
 traces. `python docs/switch_tables.py OUT/try.json` takes it into the documents.
 
 Programs hold a GPU one at a time, those that matter most first, until S seconds are over; with several
-GPUs, each has programs and cores of its own. Before that all run at once, for what needs to be done
+GPUs, each has programs and its own cores. Before that all run at once, for what needs to be done
 once: compiled code, builds, and the modules that a program will import. Later runs import these before
 their turn, on cores that the timed one does not use, so that a GPU waits for no import."""
 
@@ -175,17 +175,17 @@ class Programs:
         try:
             if run.job.build:
                 run._command(variant)
-                said = "built"
+                message = "built"
             else:
                 found = run(variant)
-                said = found.problem or f"step of {found.us} us"
+                message = found.problem or f"step of {found.us} us"
         except (ToolkitError, OSError, KeyboardInterrupt) as error:
-            said = str(error)
+            message = str(error)
         with self.lock:
             kept.built.update(run.built)
             kept.parts = max(kept.parts, run.parts, key=len)
         self.tell(
-            f"{name} with {variant.label or 'nothing'}: {time.monotonic() - began:.0f} s, {said}"
+            f"{name} with {variant.label or 'nothing'}: {time.monotonic() - began:.0f} s, {message}"
         )
 
     def warm_all(self, among: Sequence[lanes.Lane]) -> None:

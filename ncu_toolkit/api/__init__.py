@@ -206,7 +206,7 @@ class Report(_Shown):
         )
 
     def to_frame(self, table: Table = "launches") -> pandas.DataFrame:
-        """A pandas table: one row a launch (with its verdict), a metric of a launch, or an
+        """A pandas table: one row per launch (with its verdict), a metric of a launch, or an
         instruction of a launch.
 
         A launch's verdict: `bottleneck` is its id and `title` its name; `predicted_speedup` with
@@ -298,7 +298,7 @@ class ProgramTrace(_Shown):
         return answer_of(self._result, flags=False)
 
     def __repr__(self) -> str:
-        return f"<ProgramTrace of {self.step.launches} launches a step, from {self.path!r}>"
+        return f"<ProgramTrace of {self.step.launches} launches per step, from {self.path!r}>"
 
     def to_html(self, path: str | Path) -> Path:
         """Write the program's page as one HTML file that holds everything; returns its path.
@@ -481,7 +481,7 @@ def compare(
         before, after = (program.Programs((each._result,)) for each in (one, other))
         return TraceComparison(*changes.compare_programs(before, after))
     if isinstance(one, ProgramTrace) or isinstance(other, ProgramTrace):
-        what = "one is a trace of a program, and the other is none"
+        what = "one is a trace of a program, and the other is not"
         raise InputProblem(what, "Compare two traces, or two reports")
     sides = [gate.sides_of(each._analysis) for each in (one, other)]
     named = [(pair[0], pair[1])] if pair and isinstance(pair[0], str) else list(pair)
@@ -692,8 +692,8 @@ def profile_program(
         command: the program and its arguments, `["python", "train.py"]`. It runs twice.
         launches: launches that are profiled at most; 0: 24, or fewer where the whole would take more
             than three times the program and 30 s.
-        steps: end the recorded program after so many steady steps; 0: let it run.
-        seconds: end the recorded program after so many seconds; 0: let it run.
+        steps: end the recorded program after this many steady steps; 0: let it run.
+        seconds: end the recorded program after this many seconds; 0: let it run.
         lines: also record the Python line of each launch (Python 3.12), and samples of Python's stacks.
         timeout: seconds that ncu has.
 

@@ -59,7 +59,7 @@ GROUPS: Final = {
 COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in group.items()}
 #: Characters of an error that are shown.
 _LONGEST: Final = 8000
-#: Set to see a traceback in place of the one-line error.
+#: Set to see a traceback instead of the one-line error.
 _DEBUG_VARIABLE: Final = "NCU_TOOLKIT_DEBUG"
 
 
@@ -281,7 +281,7 @@ def _main(arguments: list[str] | None) -> Any:
         if os.environ.get(_DEBUG_VARIABLE):
             raise
         remedy = "Run it again with --log-file FILE and report what is in it"
-        defect = f"a defect of ncu-toolkit: {type(error).__name__}: {error}. {remedy}"
+        defect = f"a bug in ncu-toolkit: {type(error).__name__}: {error}. {remedy}"
         _complain(defect if known is None else str(known))
         sys.exit(EXIT_BUG if known is None else known.exit_code)
 

@@ -171,7 +171,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[Callable[[], int]]:
 
 @contextlib.contextmanager
 def one_line() -> Iterator[Callable[[str], None]]:
-    """Yields what shows a line in place of the one before, on a terminal; nothing goes to a pipe, nor
+    """Yields what shows a line instead of the one before, on a terminal; nothing goes to a pipe, nor
     with --quiet. The line is there from its first text on."""
     screen = console(stderr=True)
     if _log.Verbosity.quiet or not screen.is_terminal:

@@ -61,14 +61,14 @@ def options(function: F, hidden: bool = True) -> F:
     for option in (
         click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", expose_value=False, hidden=hidden, is_eager=True,
             callback=_log_file, help=f"Add versions, commands, ncu's output and tracebacks to FILE, for a bug report. {where}"),
-        click.option("--verbose", "-v", is_flag=True, expose_value=False, hidden=hidden, callback=_told, help="Show the commands that are run."),
-        click.option("--quiet", "-q", is_flag=True, expose_value=False, hidden=hidden, callback=_told, help="No progress and no notes."),
+        click.option("--verbose", "-v", is_flag=True, expose_value=False, hidden=hidden, callback=_set_level, help="Show the commands that are run."),
+        click.option("--quiet", "-q", is_flag=True, expose_value=False, hidden=hidden, callback=_set_level, help="No progress and no notes."),
     ):  # fmt: skip
         function = option(function)
     return function
 
 
-def _told(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+def _set_level(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     """--quiet or --verbose."""
     if not asked or ctx.resilient_parsing:
         return

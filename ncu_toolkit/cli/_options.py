@@ -36,10 +36,10 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 #: A week.
 LONGEST_SECONDS: Final = 604_800
 #: What --kernel takes, for reports and for commands that run a program or rungs of a ladder.
-MATCHES: Final = "Only kernels in whose demangled name the regular expression REGEX is found."
+MATCHES: Final = "Only kernels whose demangled name matches the regular expression REGEX anywhere."
 KERNEL: Final = (
-    "Of a program: only kernels in whose demangled name this regular expression is found. Without a "
-    "program: a rung by name."
+    "With a program: only kernels whose demangled name matches this regular expression anywhere. "
+    "Without one: a rung by name."
 )
 #: What --needs takes, after its first word.
 NEEDS: Final = (
@@ -106,7 +106,7 @@ def _reports(_: click.Context, __: click.Parameter, folder: Path) -> Path:
     if folder.suffix in REPORT_SUFFIXES:
         raise UsageProblem(
             f"--output names a folder here, and '{folder}' is the name of a report",
-            "Give a folder: each run has one of its own in it, with its report, profile.ncu-rep",
+            "Give a folder: each run gets a subfolder with its report, profile.ncu-rep",
         )
     return folder
 
@@ -218,7 +218,7 @@ TABLE: Final[dict[str, Settings | type]] = {
     "dtype": option("Element type, where the family has several.", metavar="TYPE"),
     "params": option("Override a tile parameter of a single kernel; repeat it.", "--param", metavar="NAME=VALUE"),
     "tuned": switch(
-        "Run kernels with the parameters tuned for this GPU and size, else chosen by their models, or with their headers' own.",
+        "Run kernels with the parameters tuned for this GPU and size, else chosen by their models, or with their headers' defaults.",
         "--tuned/--no-tuned"),
     "cluster": option(
         "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "

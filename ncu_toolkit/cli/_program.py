@@ -90,7 +90,7 @@ class ProgramCommand(click.Command):
         options, words = self._options(), []
         for name, *values in own:
             if name in (_FORCE, _NVTX) and not values:
-                continue  # each run has a folder of its own; ranges are always recorded
+                continue  # each run has its own folder; ranges are always recorded
             if (
                 name == _SKIP
                 and program
@@ -115,7 +115,7 @@ class ProgramCommand(click.Command):
                 raise UsageProblem(
                     f"{long} is an option of ncu, and `{self.name}` does not take it"
                     if not same
-                    else f"{long} {value} is of ncu, and `{self.name}` does not do that",
+                    else f"{long} {value} is an option of ncu that `{self.name}` does not support",
                     habit["says"][0].upper() + habit["says"][1:],
                 )
             words += [ours, value] if value else [ours]

@@ -60,8 +60,8 @@ def command(
     from its trace.
 
     A trace is what Nsight Systems exports (.sqlite), what PyTorch's profiler exports (.json), or our
-    own (.ncu-trace). A report of the same program beside it adds what its counters say. A folder with
-    a trace of each rank of a job has one answer.
+    own (.ncu-trace). A report of the same program, given with it, adds what its counters show. A folder
+    with one trace per rank of a job gets one answer.
 
     Reads reports of any GPU since Volta and any ncu since 2020; needs no GPU. Launches are ranked
     by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is
@@ -112,7 +112,7 @@ def command(
         )
     _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
     if form != "text" or output is not None or not sys.stdout.isatty():
-        complain(analysis.faults)  # on a terminal the text itself has said it
+        complain(analysis.faults)  # on a terminal the text itself contains it
     return analysis.exit_code
 
 
@@ -166,13 +166,13 @@ def _reading() -> Iterator[Reading | None]:
 def refuse_for_traces(
     form: str, kernel: str, needs: tuple[Needs, ...], redacted: bool, *, alone: bool
 ) -> None:
-    """Raise UsageProblem for options that no trace has, or none without a report beside it."""
-    named, whole = "and a trace is named", "and a trace is answered as a whole"
+    """Raise UsageProblem for options that no trace has, or none without a report next to it."""
+    named, whole = "and a trace is named", "a trace is analyzed as a whole"
     for asked, what, remedy in (
-        (form == "sarif", f"--format {form} is of reports, {named}", "Use json, or leave the trace out"),
-        (kernel, f"--kernel chooses launches of reports, {whole}", "Leave --kernel out; --top N shows more kernels"),
-        (needs and alone, "--needs is of a report's launches", "Name a report beside the trace"),
-        (redacted, f"--redact is of reports, {named}", "Leave out --redact, or the trace"),
+        (form == "sarif", f"--format {form} applies to reports, {named}", "Use json, or leave the trace out"),
+        (kernel, f"--kernel selects launches of reports, and {whole}", "Leave --kernel out; --top N shows more kernels"),
+        (needs and alone, "--needs applies to launches of a report", "Name a report next to the trace"),
+        (redacted, f"--redact applies to reports, {named}", "Leave out --redact, or the trace"),
     ):  # fmt: skip
         if asked:
             raise UsageProblem(what, remedy)
@@ -186,7 +186,7 @@ def _read(paths: tuple[Path, ...], asked: Options, jobs: int | None, timeout: fl
 
 
 def _programs(programs: Programs, form: str, top: int | None, output: Path | None) -> int:
-    """Answer for traces, and the reports beside them."""
+    """Answer for traces, and the reports next to them."""
     from ncu_toolkit.program.analysis.program import answers_of
 
     if form in ("json", "csv"):
@@ -229,7 +229,7 @@ def _show(
 
 def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
     """Write a page for each trace: the file `output`, or one in that folder."""
-    from ncu_toolkit.base.document.views import told_apart
+    from ncu_toolkit.base.document.views import distinct_names
     from ncu_toolkit.program.pages.program_view import write_program_page
 
     if len(programs.found) == 1 and (output is None or output.suffix.lower() in (".html", ".htm")):
@@ -239,7 +239,7 @@ def _program_pages(programs: Programs, output: Path | None) -> list[Path]:
         return [write_program_page(found, page, each.known, name, each.job)]
     folder = output or Path("reports")
     make_folder(folder)
-    names = told_apart([each.path for each, _ in programs.found])
+    names = distinct_names([each.path for each, _ in programs.found])
     return [
         write_program_page(
             found,

@@ -53,9 +53,9 @@ def command(
     their medians, and a change within their noise does not count. If kernels without a partner take
     a tenth of a report's time or more, the first line is the total of both reports.
 
-    Of a program, shows what became of its step: its account, old and new, causes that went and came,
-    and what was predicted beside what was achieved. The steps of both are the samples. --kernel,
-    --pair, or a gate on a figure of kernels compares the reports of two runs instead.
+    For a program, shows how its step changed: where its time goes, old and new, causes that are gone
+    or new, and the achieved saving next to the predicted one. The steps of both are the samples.
+    --kernel, --pair, or a gate on a figure of kernels compares the reports of two runs instead.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
     file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
@@ -73,11 +73,11 @@ def command(
     chosen = [_names(text) for text in named]
     if comment and form not in ("text", "comment"):
         raise UsageProblem(
-            f"--comment and --format {form} exclude each other", "Leave one of them out"
+            f"--comment and --format {form} cannot be combined", "Leave one of them out"
         )
     if (new is None) == (baseline is None):
         raise UsageProblem(
-            "there is nothing to compare it with" if new is None else "there are three sides",
+            "there is nothing to compare it with" if new is None else "there are three reports",
             "Write `ncu-toolkit compare OLD NEW` or `ncu-toolkit compare --baseline NAME NEW`",
         )
     if baseline is not None:
@@ -160,7 +160,7 @@ def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
     if all(traced) and not (of_kernels and all(of_reports)):
         if of_kernels:
             raise UsageProblem(
-                "a trace has steps and no kernels",
+                "a trace has steps, not kernels",
                 "Leave out --kernel and --pair, and write gates as 'step>5%'",
             )
         return paths
@@ -168,7 +168,7 @@ def _traces(texts: tuple[str, str], of_kernels: bool) -> list[Path]:
         return []
     one, other = texts if traced[0] else texts[::-1]
     raise InputProblem(
-        f"'{one}' is a trace of a program, and '{other}' is none",
+        f"'{one}' is a trace of a program, and '{other}' is not",
         "Compare two traces, or two reports",
     )
 
@@ -180,7 +180,7 @@ def _programs(
     from ncu_toolkit.program.analysis import changes, program
 
     if out.form == "sarif":
-        raise UsageProblem("--format sarif is of reports", "Use json")
+        raise UsageProblem("--format sarif applies to reports", "Use json")
     old, new = (program.analyze_programs([path], timeout=timeout) for path in paths)
     found, steps = changes.compare_programs(old, new, gates)
     if out.form == "json":
@@ -204,7 +204,7 @@ def _read(
     tried = [[] if _reports(path) else trial.find_trials(path) for path in paths]
     if all(tried):
         if kernel:
-            raise UsageProblem("a trial has steps and no kernels", "Leave --kernel out")
+            raise UsageProblem("a trial has steps, not kernels", "Leave --kernel out")
         return (trial.steps_of(tried[0]), trial.steps_of(tried[1])), ({}, {}), ""
     if any(tried):
         one, other = texts if tried[0] else texts[::-1]

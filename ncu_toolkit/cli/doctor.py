@@ -48,5 +48,7 @@ def _table(checks: tuple[doctor.MachineCheck, ...], works: dict[str, bool]) -> o
         table.add_row(Text(mark, style=style), Text(check.name, style="bold"), what)
     here = ", ".join(name for name, does in works.items() if does) or "nothing"
     not_here = ", ".join(name for name, does in works.items() if not does)
-    lines = [Text(f"Works here: {here}.")] + ([Text(f"Does not: {not_here}.")] if not_here else [])
+    lines = [Text(f"Works here: {here}.")] + (
+        [Text(f"Does not work: {not_here}.")] if not_here else []
+    )
     return Group(table, Text(), *lines)

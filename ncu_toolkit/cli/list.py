@@ -63,8 +63,8 @@ def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> 
     rows = []
     for rung in family.rungs:
         mark = _MARKS[rung.kind]
-        said = not mark or mark.split()[0] in rung.title
-        what = Text(rung.title + ("" if said else f" [{mark}]"))
+        text = not mark or mark.split()[0] in rung.title
+        what = Text(rung.title + ("" if text else f" [{mark}]"))
         if (family.name, rung.name) in pending:
             what.append(" [not recorded yet]")
         if ideas:

@@ -49,14 +49,14 @@ from ncu_toolkit.program.recording.step_run import StepJob
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
-    exclude=option("For a program: leave out kernels in whose demangled name this regular expression is found; repeat it.", "--exclude-kernel",
+    exclude=option("For a program: leave out kernels whose demangled name matches this regular expression anywhere; repeat it.", "--exclude-kernel",
         metavar="REGEX"),
     launches=option("For a program: profile at most N launches of its step. Else 24, or fewer where all would take longer than three times the "
         "program and 30 s.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     lines=switch("For a program: the Python line of each launch (Python 3.12), and samples of Python's stacks.", "--lines/--no-lines", default=True),
-    launch_skip="For a program: leave out the first N launches, and look for no step.",
+    launch_skip="For a program: skip the first N launches, without looking for a step.",
     launch_count=option("For a program: profile the first N launches instead of a step's; 0 for all of them.", type=click.IntRange(min=0),
         default=program_run.DEFAULT_LAUNCHES),
     nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", metavar="RANGE"),
@@ -81,11 +81,11 @@ def command(
 
     `ncu-toolkit profile -- ./app arguments` runs a program twice: PyTorch, Triton, CuPy, JAX or plain
     CUDA. First it records what the program does and finds its step, then it profiles the kernels
-    that the step's time goes to. --launch-count, --launch-skip, --nvtx, --ranges, --kernel and --exclude-kernel choose
-    launches themselves; no step is sought then.
+    that take most of the step's time. --launch-count, --launch-skip, --nvtx, --ranges, --kernel and --exclude-kernel select
+    launches directly, and no step is looked for.
 
     A kernel of a ladder must match a reference before it is measured. The rung that it is compared
-    with is profiled too, so its page shows what the step changed. The raw report stays beside the
+    with is profiled too, so its page shows what the step changed. The raw report stays next to the
     pages, for the Nsight Compute GUI."""
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     if resumed is not None:
@@ -207,7 +207,7 @@ def _go_on(folder: Path, job: LadderJob, done: Callable[[Session], None]) -> Ses
     return session
 
 
-#: Parameters that choose launches, in place of a step's.
+#: Parameters that choose launches, instead of a step's.
 _CHOOSE: Final = (
     "launch_count", "launch_skip", "nvtx", "ranges", "kernels", "kernel_filter", "exclude",
 )  # fmt: skip
@@ -245,7 +245,7 @@ def _profile_program(job: ProgramJob, probed: bool) -> None:
         replace(each, origin=replace(each.origin, file=str(folder / each.origin.file)))
         for each in run.profiles
     )
-    # what was skipped is told as notes and as the error
+    # what was skipped is reported in notes and as the error
     screen.print(run_text(replace(run, profiles=tuple(placed), skipped=())))
     at.keep(run, folder)
     if probed:

@@ -35,11 +35,11 @@ class _Try(ProgramCommand):
 
 @click.command("try", cls=_Try)
 @options(
-    words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SWITCH…] -- PROGRAM ARGUMENTS…"),
+    words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SETTING…] -- PROGRAM ARGUMENTS…"),
     everything=option("Try what the program's trace suggests, each setting alone, then all that are worth keeping at once.", "--all"),
     listed=option("List the settings.", "--list"),
-    runs=option("Runs a side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
-    kernel=option("For settings of kernels: only a kernel with a name in which this regular expression is found.", "--kernel", "-k", default="",
+    runs=option("Runs per side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
+    kernel=option("For settings of kernels: only kernels whose name matches this regular expression anywhere.", "--kernel", "-k", default="",
         metavar="REGEX"),
     build=option('The command that builds the program, for settings of compilers: --build "nvcc -O2 app.cu -o app".', default="",
         metavar="COMMAND"),
@@ -56,12 +56,12 @@ def command(
     """Measure what a change of settings gains: run a program with and without it, in turn.
 
     `ncu-toolkit try tf32 -- python train.py` runs the program 5 times each way, times its step as
-    `profile` finds it, and compares what it prints. `--all` traces the program first and takes the
-    settings that are for what it finds. None of the program's files is changed: the answer says which
+    `profile` finds it, and compares what it prints. `--all` traces the program first and tries the
+    settings that fit what it finds. None of the program's files is changed: the answer says which
     line makes a setting permanent.
 
-    A setting that breaks the program, slows it down, changes results more than it may, or changes
-    nothing is told as such. Ctrl-C keeps what was measured."""
+    A setting that breaks the program, slows it down, changes results by more than its tolerance, or
+    changes nothing is reported as such. Ctrl-C keeps what was measured."""
     if listed:
         out.answer(list_answer())
         return
@@ -90,7 +90,7 @@ def command(
 
         out.text(json.trial_document(trial))
     else:
-        out.answer(answer, f"Switches of {trial.program}", "ncu-try.html")
+        out.answer(answer, f"Settings tried in {trial.program}", "ncu-try.html")
     if trying.INTERRUPTED in trial.notes:
         raise KeyboardInterrupt
 

@@ -20,7 +20,7 @@ from ncu_toolkit.kernel.gpu import failures
     form=formats(["text", "json"], "Format to print."),
 )
 def command(log: Path, form: str) -> int:
-    """Say why ncu failed, from its output: what happened, to which kernel, and what to do.
+    """Explain why ncu failed, from its output: what happened, to which kernel, and what to do.
 
     LOG is a file, or - for standard input: what ncu and the program printed, such as profile.log in a
     run's folder, or a job's output. Nothing is run.

@@ -48,7 +48,7 @@ from ncu_toolkit.program.traces.classes import kernel_class
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
 COVERED: Final = Threshold(
-    0.8, "with a fifth of its own time left, a finding would save little beside those before it"
+    0.8, "with a fifth of its own time left, a finding would save little after those before it"
 )
 ALIKE: Final = Threshold(
     0.8,
@@ -67,8 +67,8 @@ MOST_LATE: Final = Threshold(
 )
 OFF: Final = Threshold(0.02, "steps of one program differ by 1 to 3%")
 SMALL_GRIDS: Final = "idle-streams"
-#: Idle time that no finding explains is told from this part of the step on.
-TOLD: Final = Threshold(
+#: Idle time that no finding explains is reported from this part of the step on.
+UNEXPLAINED: Final = Threshold(
     0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
 )
 BETWEEN: Final = Threshold(
@@ -76,7 +76,7 @@ BETWEEN: Final = Threshold(
 )
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
-    "host late": "the host does other work, or a launch itself takes long (code is loaded, a profiler writes its records)",
+    "host late": "the host does other work, or a launch itself takes long (loading code, a profiler writing its records)",
     "sync": "the host waited for the GPU",
     "copy": "the host waited for copies",
     "allocation": "memory is allocated or freed",
@@ -105,13 +105,13 @@ def diagnose_program(
         except ArithmeticError as error:
             outcome = s.abstain(f"The trace's figures contradict each other ({error}).")
         if isinstance(outcome, StepFinding) and not s.worth(outcome.ceiling_us):
-            said = f"It would save {s.of_step(outcome.ceiling_us)}."
-            outcome = s.ruled_out(said, *outcome.evidence)
+            text = f"It would save {s.of_step(outcome.ceiling_us)}."
+            outcome = s.ruled_out(text, *outcome.evidence)
         if isinstance(outcome, NoFinding):
             considered.append(replace(outcome, bottleneck=name))
         else:
             if outcome.rule:  # a kernel's cause, known from the trace
-                considered.append(NoFinding(name, "ruled out", f'Told as "{outcome.title}".'))
+                considered.append(NoFinding(name, "ruled out", f'Reported as "{outcome.title}".'))
             else:
                 outcome = msgspec.structs.replace(
                     outcome, rule=name, title=outcome.title or rule.TITLE
@@ -152,9 +152,9 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         shared = each.ceiling_us + late.ceiling_us - both
         merges = each.rule in MERGED or not {*each.gaps}.isdisjoint(late.gaps)
         if blocks and each.rule == SYNC:
-            said = " It comes first, since no CUDA graph captures code in which the host waits. "
-            said += f"Without the late launches too, up to {s.of_step(both)} go."
-            each = msgspec.structs.replace(each, summary=each.summary + said, before=(LATE,))
+            text = " It comes first, since no CUDA graph captures code in which the host waits. "
+            text += f"Without the late launches too, up to {s.of_step(both)} go."
+            each = msgspec.structs.replace(each, summary=each.summary + text, before=(LATE,))
         elif most and each is not late and merges and s.worth(shared):
             sure = "medium" if each.confidence == "low" else each.confidence
             each = msgspec.structs.replace(each, before=(LATE,), confidence=sure)
@@ -168,14 +168,14 @@ def _joined(
     s: StepFacts,
     known: Mapping[int, tuple[Profile | None, Diagnosis]],
 ) -> list[StepFinding]:
-    """The step's findings and its kernels', small grids once: where other launches could run beside
+    """The step's findings and its kernels', small grids once: where other launches could run alongside
     them the step has them, and counters that confirm it make it likelier. Else the counters' word is
     better than the trace's, where they know the cause."""
-    told = {shape for shape, (_, verdict) in known.items() if verdict.primary.bottleneck != UNKNOWN}
+    seen = {shape for shape, (_, verdict) in known.items() if verdict.primary.bottleneck != UNKNOWN}
     kept = [
         each
         for each in found
-        if each.rule != GRID or not all(s.ops[at].shape in told for at in each.ops)
+        if each.rule != GRID or not all(s.ops[at].shape in seen for at in each.ops)
     ]
     at = next((i for i, each in enumerate(kept) if each.rule == SMALL_GRIDS), None)
     if at is None:
@@ -211,12 +211,12 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
     alike = s.steady and s.trace.timed and "collective" not in s.classes
     if not alike or not shown or shown[0].good or shown[0].confidence == "low":
         return [*shown]
-    told = expected(shown[0].rule, shown[0].ceiling_us, s.wall_us)
-    return [msgspec.structs.replace(shown[0], expected_us=told), *shown[1:]]
+    saves = expected(shown[0].rule, shown[0].ceiling_us, s.wall_us)
+    return [msgspec.structs.replace(shown[0], expected_us=saves), *shown[1:]]
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
-    """With what switches saved in place of what they can save at most, in the order that follows, and
+    """With what switches saved instead of what they can save at most, in the order that follows, and
     the lines that keep it. Where one switch is for several findings, the first has what it saved. What
     broke the program, changed nothing or changed its results is not offered again."""
     alone = sorted((each for each in trial.tried if len(each.switches) == 1), key=lambda t: t.left)
@@ -279,22 +279,22 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
         if at not in explained:
             idle[gap.cause] += gap.us
     for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
-        if s.worth(us, TOLD):
+        if s.worth(us, UNEXPLAINED):
             why = _WHY[cause]
             each = us / sum(gap.cause == cause for gap in s.gaps)
             alone = len({(op.process, op.stream) for op in s.trace.ops}) == 1
             if cause == "between" and (alone or each <= BETWEEN.value):
-                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels have fewer such gaps"
+                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels leave fewer such gaps"
             if cause == "host late" and not s.steady:
                 why = "the host does other work or launches late. How much of that is the program's start is not known, since no step was found"
-            yield f"For {units.percent(s.share(us), 2)} of the {s.word} the GPU is idle: {why}."
+            yield f"The GPU is idle for {units.percent(s.share(us), 2)} of the {s.word}: {why}."
 
 
 def _off(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     """That the replay of the step is not what was recorded, where it is off by more than OFF."""
     if shown and s.replay.error > OFF.value:
         off = units.percent(s.replay.error, 2)
-        yield f"What fixes save is less sure here: the {s.word} as it is, replayed, is off by {off}."
+        yield f"Predicted savings are less certain: replaying the unchanged {s.word} is off by {off}."
 
 
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
@@ -349,8 +349,8 @@ def _uncovered(
             saved = saved if finding.good else more
             continue
         names = units.shortlist([f'"{each.title}"' for each in shown], 2)
-        said = f"{finding.title}: what it saves goes with {names}, for the most part."
-        left_out.append(NoFinding(finding.rule, "ruled out", said, finding.evidence))
+        text = f"{finding.title}: most of what it saves is covered by {names}."
+        left_out.append(NoFinding(finding.rule, "ruled out", text, finding.evidence))
     return shown, left_out
 
 
@@ -372,8 +372,8 @@ def _kernels(
         if (finding.good or near) and s.worth(s.us(places), DOMINANT):
             roof = _of_kernel(s, finding.bottleneck, function, [(finding, places, 0.0)])
             head = f"{function} is {'at' if finding.good else 'near'} its roof"
-            said = roof.summary + _moved(known[shape][0])
-            roofs.append(msgspec.structs.replace(roof, title=head, summary=said, good=True))
+            text = roof.summary + _moved(known[shape][0])
+            roofs.append(msgspec.structs.replace(roof, title=head, summary=text, good=True))
         # of a report alone the reader may be the library's author
         if finding.saved and not finding.good and (not s.trace.timed or _promises(launch, finding)):
             saved = finding.saved * s.us(places)

@@ -157,7 +157,7 @@ def _counters() -> MachineCheck:
         if failures.on_windows():
             what = "in WSL the Windows driver says who may read them"
             return _warning(what, f"Where ncu may not: {failures.remedy_of('permission')}")
-        return _warning("no driver here, so permissions of the performance counters are not known")
+        return _warning("no driver here, so permissions of the performance counters are unknown")
     found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text)
     if found is None:
         what = "the driver does not report who may read the performance counters"

@@ -91,7 +91,7 @@ class PythonFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     function: str
     """Its name, with its class where that is known: `ToTensor.__call__`."""
     file: str
-    """Its file as the profiler names it, without what stands before `site-packages`."""
+    """Its file as the profiler names it, without what precedes `site-packages`."""
     line: int = 0
     """The line that ran, or the function's first where only that is known; 0 if unknown."""
 
@@ -207,7 +207,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GapCause = Literal["host late", "sync", "copy", "allocation", "between", "unknown"]
-#: Steps whose mean is so many times the typical one are uneven: it is what steps of a steady
+#: Steps whose mean is this many times the typical one are uneven: it is what steps of a steady
 #: program differ by (of 101 recordings, 3 have a mean above 1.07 times their median).
 UNEVEN: Final = 1.1
 #: Microseconds of idle time from which a late host did more than launch (`_host.OTHER_WORK`).
@@ -277,7 +277,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     moved: frozenset[int] = frozenset()
     """Work before whose launch the host does nothing long any more, but on another thread."""
     beside: frozenset[int] = frozenset()
-    """Work on streams of its own, ahead of what needs it."""
+    """Work on its own streams, ahead of what needs it."""
     waits: frozenset[int] = frozenset()
     """Calls, by their places in `Trace.calls`, that wait no more."""
 

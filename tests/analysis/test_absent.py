@@ -162,13 +162,13 @@ def test_machine_code_that_is_not_decoded_is_said_and_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("functions", "said"),
+    ("functions", "message"),
     [(("cudaLaunchKernel",), ""), (("cuLaunchKernel", "solve"), "from solve")],
 )
 def test_a_call_of_cuda_alone_says_nothing_of_who_launched(
-    functions: tuple[str, ...], said: str
+    functions: tuple[str, ...], message: str
 ) -> None:
     (profile, *_) = ncu_toolkit.load(REPORTS[0])
     frames = tuple(Frame(name, "", 0, "libcuda.so") for name in functions)
     launched = replace(profile, launch=replace(profile.launch, stack=frames))
-    assert launched.card.called == said
+    assert launched.card.called == message

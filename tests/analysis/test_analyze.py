@@ -177,9 +177,9 @@ def test_a_launch_too_short_for_its_counters_is_named() -> None:
     found = report_files.read(str(path), Options())
     (launch,) = [launch for launch in found.launches if launch.contradictions]
     assert launch.key == "0.14"
-    (said,) = launch.contradictions
-    assert said.startswith("1 of ")
-    assert "l1tex__throughput.avg.pct_of_peak_sustained_active with 403.053%" in said
+    (message,) = launch.contradictions
+    assert message.startswith("1 of ")
+    assert "l1tex__throughput.avg.pct_of_peak_sustained_active with 403.053%" in message
 
 
 def test_folders_are_searched_and_files_named_once(folder: Path) -> None:
@@ -253,8 +253,8 @@ def test_a_launch_without_a_name_is_called_so(tmp_path: Path) -> None:
     path.write_bytes(report_files.nameless_launch())
     code, out, err = run("analyze", str(path), "--format", "markdown")
     assert code == EXIT_INPUT
-    said = "is incomplete: the report has no metrics for this launch, since it is damaged or"
-    assert f"launch 0.0 of '{path}' (unnamed) {said}" in err
+    message = "is incomplete: the report has no metrics for this launch, since it is damaged or"
+    assert f"launch 0.0 of '{path}' (unnamed) {message}" in err
     assert "--allow-partial" not in err, "nothing else is in it"
     assert ": unnamed (launch 0.0 of" in out
 
@@ -283,7 +283,7 @@ def test_an_incomplete_launch_is_an_input_error_unless_accepted(
     ) == (1, True, True)
     code, again, err = run("analyze", "two.ncu-rep", "--format", form, "--allow-partial")
     assert (code, err) == (0, "")
-    assert form == "json" or again == out, "accepted, and said all the same"
+    assert form == "json" or again == out, "accepted, and still printed"
 
 
 @pytest.fixture(scope="module")
@@ -365,7 +365,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_told_in_a_line(name: str, folder: Path, tmp_path: Path) -> None:
+def test_bad_input_is_reported_in_a_line(name: str, folder: Path, tmp_path: Path) -> None:
     change, code, state, remedy = BAD[name]
     path = tmp_path / "bad.ncu-rep"
     path.write_bytes(change((folder / "two.ncu-rep").read_bytes()))
@@ -475,10 +475,12 @@ def test_pages(folder: Path, tmp_path: Path) -> None:
 def test_the_next_command_names_any_file(name: str, tmp_path: Path) -> None:
     """As bash reads it, it is the very file; nothing in it could move a terminal's cursor."""
     odd = LaunchResult(**{**vars(launch_of(1.0)), "file": name})
-    told = answers.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
-    assert told.isprintable()
+    reported = answers.next_command(Analysis((analyze.FileResult("x", (odd,)),)))
+    assert reported.isprintable()
     words = (
-        told.removeprefix("ncu-toolkit analyze ").partition(" --kernel")[0].partition(" --top")[0]
+        reported.removeprefix("ncu-toolkit analyze ")
+        .partition(" --kernel")[0]
+        .partition(" --top")[0]
     )
     (tmp_path / name).write_bytes(b"found")
     ended = subprocess.run(
@@ -563,7 +565,7 @@ def test_a_launch_that_was_read_takes_little_memory(tmp_path: Path) -> None:
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held / len(file.launches) < 8192, "bytes a launch"
+    assert held / len(file.launches) < 8192, "bytes per launch"
     assert not packed.parts, "what is unpacked is not kept packed beside"
     launch = file.launches[7]
     assert launch.card is launch.card, "unpacked once"
@@ -787,7 +789,7 @@ def test_an_answer_is_kept_for_the_same_bytes_and_question_alone(
     assert (readings_of(), readings_of()) == (1, 0)
     for kept in (tmp_path / "cache" / "answers").iterdir():
         kept.write_bytes(kept.read_bytes()[:-1] + b"?")
-    assert (readings_of(), readings_of()) == (1, 0), "a damaged answer is made anew"
+    assert (readings_of(), readings_of()) == (1, 0), "a damaged answer is made again"
     for kept in (tmp_path / "cache" / "answers").iterdir():
         kept.chmod(0o666)
     assert readings_of() == 1, "others could have written it"
@@ -803,7 +805,7 @@ def test_progress_counts_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "five.ncu-rep"
     path.write_bytes(report_files.first_launches(5))
     seen: list[tuple[str, int, int, Card | None]] = []
-    analyze.analyze([path], jobs=2, progress=lambda *told: seen.append(told))
+    analyze.analyze([path], jobs=2, progress=lambda *seen_now: seen.append(seen_now))
     assert {(path, launches) for path, _, launches, _ in seen if launches} == {(str(path), 5)}
     assert {judged for _, judged, _, _ in seen} <= {0, 1, 2, 3, 4, 5}
     assert max(judged for _, judged, _, _ in seen) == 5
@@ -816,7 +818,7 @@ from pathlib import Path
 from ncu_toolkit.base.core import shares
 from ncu_toolkit.kernel.analysis import analyze
 shares.PART_BYTES, analyze._FOLLOWED_S, seen = 60_000, 0.01, []
-found = analyze.analyze([Path(sys.argv[1])], jobs=2, progress=lambda *told: seen.append(told[-1]))
+found = analyze.analyze([Path(sys.argv[1])], jobs=2, progress=lambda *seen_now: seen.append(seen_now[-1]))
 (card,) = {each for each in seen if each is not None}
 assert card == found.groups[0].typical.card, card
 assert seen.index(card) < len(seen) - 2

@@ -173,7 +173,7 @@ def test_wrong_pairs_are_errors_of_one_line(pair: tuple[str, str], tmp_path: Pat
     for old, new, words in (
         (pair[0], report, "is a trace of a program"),
         (report, pair[0], "is a trace of a program"),
-        (pair[0], str(other), "are two programs"),
+        (pair[0], str(other), "are different programs"),
     ):
         code, shown = run(old, new)
         assert code == EXIT_INPUT

@@ -102,10 +102,10 @@ def test_a_launch_that_is_all_of_a_file_and_incomplete_is_not_advised_to_be_read
         pytest.skip("no foreign reports here")
     with pytest.raises(SystemExit) as ended:
         main(["analyze", str(at), "-j", "1"])
-    said = capsys.readouterr()
+    message = capsys.readouterr()
     assert ended.value.code == EXIT_INPUT
-    whole = "no launch could be read" not in said.err and "expect" in said.out
-    assert ("--allow-partial" in said.out + said.err) is whole
+    whole = "no launch could be read" not in message.err and "expect" in message.out
+    assert ("--allow-partial" in message.out + message.err) is whole
 
 
 TWO_KERNELS = """\

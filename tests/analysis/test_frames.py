@@ -1,4 +1,4 @@
-"""The tables for people: one row a launch, a metric, an instruction, a timing, with missing values
+"""The tables for people: one row per launch, metric, instruction or timing, with missing values
 missing."""
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_the_p_value_is_that_of_all_divisions(monkeypatch: pytest.MonkeyPatch) -
     later = tuple(time + 5 for time in five)
     assert gate.chance(five, later) == 2 / 252, "the most extreme of 252 divisions, on both ends"
     assert gate.chance(five, five) == 1
-    assert gate.chance(five[:4], later[:4]) is None, "four repeats a side cannot be certain"
+    assert gate.chance(five[:4], later[:4]) is None, "four repeats per side cannot be certain"
     many = tuple(map(float, range(30)))
     apart = gate.chance(many, tuple(time + 30 for time in many))
     assert apart == pytest.approx(2 / math.comb(60, 30))
@@ -147,19 +147,19 @@ def test_expressions(text: str, old: float, new: float, failed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("tme>5%", "did you mean 'time'"), ("time", "has no comparison"), ("5%>time", "goes after the number"), ("time>5%%", "%"), ("", ""),
         ("__import__('os')>1", "no function"), ("time.x>1", "Attribute"), ("time>", "cannot be read"), ("change('time')>0", "no function"),
         ("change('nope')>1 or time>1us", "no function 'change'"),
         ("time>5", "5 of what? Write 'time>5%' for a change, or 'time>5us'"), ("duration > 5 or time>1%", "Write 'duration>5%'"),
-        ("5<time", "of what"), ("time>1% and time>=2.5", "2.5 of what"), ("registers_per_thread>5us", "is no time"), ("time>5h", "'h' is no unit"),
+        ("5<time", "of what"), ("time>1% and time>=2.5", "2.5 of what"), ("registers_per_thread>5us", "is not a time"), ("time>5h", "not a unit"),
     ],
 )  # fmt: skip
-def test_bad_expressions_are_refused_before_anything_is_read(text: str, said: str) -> None:
+def test_bad_expressions_are_refused_before_anything_is_read(text: str, message: str) -> None:
     with pytest.raises(UsageProblem) as refused:
         gate.parse_gate(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

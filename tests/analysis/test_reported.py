@@ -176,9 +176,9 @@ def test_agents_get_the_kernels_and_the_causes_beside_them() -> None:
 
 
 def test_json_holds_the_program_where_there_is_one() -> None:
-    told = json.loads(program_json.report_document(gpt()))
-    jsonschema.validate(told, documents.schema())
-    found = told["program"]
+    shown = json.loads(program_json.report_document(gpt()))
+    jsonschema.validate(shown, documents.schema())
+    found = shown["program"]
     assert found["findings"][0]["rule"] == "fp32-matmul"
     assert "wall time" in found["lacks"]
     step = documents.schema("program")["properties"]["programs"]["items"]["properties"]["step"]

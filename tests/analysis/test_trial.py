@@ -42,11 +42,11 @@ def test_a_faster_step() -> None:
     assert "chance" not in found.said
 
 
-def test_few_runs_are_told() -> None:
+def test_few_runs_are_reported() -> None:
     found = judged(("x",), "X", SLOW[:3], runs(17900.0, 17800.0, 18000.0))
     assert found.outcome == "faster"
     assert found.p is None
-    assert "3 runs a side cannot rule chance out" in found.said
+    assert "3 runs per side cannot rule out chance" in found.said
 
 
 def test_few_runs_that_overlap_or_nearly_do_are_no_difference() -> None:
@@ -90,7 +90,7 @@ def test_of_a_larger_batch_the_time_of_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "expected", "said"),
+    ("before", "after", "expected", "message"),
     [
         (["loss 7.086"] * 3, ["loss 7.086"] * 3, "equal", "1 number"),
         (["loss 7.086"] * 3, ["loss 7.087"] * 3, "within", "0.014"),
@@ -99,9 +99,9 @@ def test_of_a_larger_batch_the_time_of_the_first_counts() -> None:
         (["loss 7.086"] * 3, ["loss nan"] * 3, "differ", "7.086 → nan (no number)"),
         (["loss 1 2"], ["loss 1 nan"], "differ", "2 → nan"),
         (["ok"] * 2, ["ok"], "not compared", "no number"),
-        (["ok"] * 2, ["no"], "differ", "'no' in place of 'ok'"),
+        (["ok"] * 2, ["no"], "differ", "'no' instead of 'ok'"),
         ([""], [""], "not compared", "prints nothing"),
-        (["a 1\nb 2"] * 2, ["a 1"], "differ", "1 line in place of 2"),
+        (["a 1\nb 2"] * 2, ["a 1"], "differ", "1 line instead of 2"),
         # timings are no results, by their names or units
         (["step 46.6 ms"] * 2, ["step 17.9 ms"], "not compared", "no number"),
         (['{"us": 46600, "loss": 2.5}'] * 2, ['{"us": 17900, "loss": 2.5}'], "equal", "1 number"),
@@ -115,9 +115,9 @@ def test_of_a_larger_batch_the_time_of_the_first_counts() -> None:
         (["50%\r100%\rx 1"], ["70%\rx 1"], "equal", "1 number"),
     ],
 )  # fmt: skip
-def test_what_is_printed(before: list[str], after: list[str], expected: str, said: str) -> None:
+def test_what_is_printed(before: list[str], after: list[str], expected: str, message: str) -> None:
     found, sentence = compare_printed(before, after, 0.01)
-    assert (found, said in sentence) == (expected, True), sentence
+    assert (found, message in sentence) == (expected, True), sentence
 
 
 def trial() -> ProgramTrial:

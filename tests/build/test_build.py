@@ -59,7 +59,7 @@ CODE = '#include "common/scale.cuh"\nextern "C" __global__ void NAME(float* A) {
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty ladder folder with one shared header, and a cache of its own."""
+    """An empty ladder folder with one shared header, and its own cache."""
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.delenv(nvcc.SOURCE_ROOT_VARIABLE, raising=False)
     folder = tmp_path / "private-name" / "kernels"

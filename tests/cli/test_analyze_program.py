@@ -158,20 +158,20 @@ def test_no_page_where_no_trace_can_be_read(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        (("--format", "sarif"), "--format sarif is of reports"),
-        (("--kernel", "naive"), "--kernel chooses launches of reports"),
-        (("--needs", "bytes=1MiB"), "--needs is of a report's launches"),
-        (("--format", "html", "--redact"), "--redact is of reports"),
+        (("--format", "sarif"), "--format sarif applies to reports"),
+        (("--kernel", "naive"), "--kernel selects launches of reports"),
+        (("--needs", "bytes=1MiB"), "--needs applies to launches of a report"),
+        (("--format", "html", "--redact"), "--redact applies to reports"),
     ],
 )
-def test_what_a_trace_has_not_is_refused(run: Run, options: tuple[str, ...], said: str) -> None:
+def test_what_a_trace_has_not_is_refused(run: Run, options: tuple[str, ...], message: str) -> None:
     ended = run("naive.ncu-trace", *options)
     assert ended.code == EXIT_USAGE
     assert ended.out == ""
     (line,) = ended.err.splitlines()
-    assert said in line
+    assert message in line
 
 
 # ---- beside reports
@@ -184,10 +184,10 @@ def test_a_report_of_the_same_program_is_joined(run: Run) -> None:
     assert "Uncoalesced" in row
     (row,) = re.findall(r"^other .*", ended.out, flags=re.MULTILINE)
     assert row.endswith("not profiled")
-    said = " ".join(ended.out.split())
-    assert "All are launched at naive.py:7." in said
-    assert re.search(r"Kernels with 6\d % of the kernel time were profiled\.", said)
-    assert "naive.ncu-rep" not in said, "what could not be joined is in the table"
+    message = " ".join(ended.out.split())
+    assert "All are launched at naive.py:7." in message
+    assert re.search(r"Kernels with 6\d % of the kernel time were profiled\.", message)
+    assert "naive.ncu-rep" not in message, "what could not be joined is in the table"
     assert run("naive.ncu-rep", "naive.ncu-trace", "--needs", "bytes=1MiB").code == EXIT_OK
 
 
@@ -314,15 +314,15 @@ def test_load_reads_a_trace(folder: Path) -> None:
     assert isinstance(plain, ncu_toolkit.ProgramTrace)
 
 
-def test_load_refuses_what_is_no_trace(folder: Path) -> None:
-    for path, reports, said in (
+def test_load_refuses_what_is_not_a_trace(folder: Path) -> None:
+    for path, reports, message in (
         ("empty.ncu-trace", [], "has no kernel"),
         ("torn.ncu-trace", [], "torn.ncu-trace"),
-        ("naive.ncu-rep", [], "is no trace"),
+        ("naive.ncu-rep", [], "is not a trace"),
         ("loader.ncu-trace", ["naive.ncu-rep"], "has no launch of"),
         ("naive.ncu-trace", ["missing.ncu-rep"], "missing.ncu-rep"),
     ):
-        with pytest.raises(InputProblem, match=said):
+        with pytest.raises(InputProblem, match=message):
             ncu_toolkit.load(folder / path, reports=[folder / each for each in reports])
 
 
@@ -368,9 +368,9 @@ def test_a_report_named_like_no_trace_is_answered_alone(run: Run, beside: Path) 
     assert "of the kernel time were profiled" not in ended.out
     assert "3 launches of 3 kernels" in ended.out
     assert "3 launches of 3 kernels" in run("inside", "--format", "brief").out
-    told = run("inside", "--format", "html", "--output", "pages").out.split()
-    assert len(told) == 6
-    assert all(Path(page).is_file() for page in told[1::2])
+    reported = run("inside", "--format", "html", "--output", "pages").out.split()
+    assert len(reported) == 6
+    assert all(Path(page).is_file() for page in reported[1::2])
 
 
 def test_the_only_trace_of_a_folder_is_its_reports_own(run: Run, beside: Path) -> None:

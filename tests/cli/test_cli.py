@@ -52,7 +52,7 @@ class Ended:
         not part of it."""
         lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
         assert len(lines) == 1, self.err
-        assert self.err.endswith(lines[0] + "\n"), "the error is the last thing said"
+        assert self.err.endswith(lines[0] + "\n"), "the error is the last line"
         return lines[0]
 
 
@@ -315,9 +315,9 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(
         (bad / "profile.ncu-rep").write_bytes(content)
     ended = run("report", "--output", "here")
     assert ended.code == EXIT_INPUT
-    told = " ".join(ended.out.split())
-    assert "left out 20260101-000000-bad" in told
-    assert says in told or "differs from what was recorded" in told
+    reported = " ".join(ended.out.split())
+    assert "left out 20260101-000000-bad" in reported
+    assert says in reported or "differs from what was recorded" in reported
     assert "1 run could not be read and is not in the report: 20260101-000000-bad" in ended.error
     assert Path("here/index.html").is_file(), "all others are shown"
 
@@ -470,11 +470,11 @@ def test_a_gate_fails_whether_or_not_its_table_is_read(tmp_path: Path, output: s
     assert ended.stderr.startswith("error: ")
 
 
-def test_messages_that_nobody_can_be_told_change_no_exit_code() -> None:
+def test_messages_that_cannot_be_written_change_no_exit_code() -> None:
     assert in_shell("NT lst 2> /dev/full").returncode == EXIT_USAGE
     assert in_shell("NT lst 2> >(true)").returncode == EXIT_USAGE
     ended = in_shell("NT list > /dev/full")
-    assert ended.returncode == EXIT_ENVIRONMENT, "results are lost, and that is said"
+    assert ended.returncode == EXIT_ENVIRONMENT, "results are lost, and that is reported"
     assert ended.stderr.startswith("error: No space left on device")
     assert ended.stderr.count("\n") == 1
 
@@ -552,10 +552,10 @@ def test_an_interrupt_while_modules_load_is_one_line(tmp_path: Path) -> None:
 
 def test_a_defect_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ncu_toolkit.cli.list.load_families", lambda: 1 / 0)
-    assert run("list").error.startswith("error: a defect of ncu-toolkit: ZeroDivisionError")
+    assert run("list").error.startswith("error: a bug in ncu-toolkit: ZeroDivisionError")
 
 
-# completion, versions, and how much is said
+# completion, versions, and verbosity
 
 
 def completed(
@@ -644,7 +644,7 @@ def test_quiet_and_verbose(run: Run, cupy: FakeCupy, monkeypatch: pytest.MonkeyP
     plain, quiet, after = run(*words), run("--quiet", *words), run(*words, "-q")
     assert "note: a note" in plain.err
     assert "Verify and time" in plain.err
-    assert quiet.err == after.err == plain.error + "\n", "the error is said all the same"
+    assert quiet.err == after.err == plain.error + "\n", "the error is still printed"
     assert run(*words).err == plain.err, "one call does not change the next"
     assert run("baseline", "list", "-q").code == EXIT_OK
     refused = run("-q", *words, "-v")
@@ -664,7 +664,7 @@ def test_the_log_for_a_bug_report(
     assert catalogue.load_families()
     ended = run("list", "--log-file", "bug.log")
     assert ended.code == 70
-    assert "a defect of ncu-toolkit: RuntimeError: broken inside" in ended.err
+    assert "a bug in ncu-toolkit: RuntimeError: broken inside" in ended.err
     assert "Log: bug.log" in ended.err
     text = Path("bug.log").read_text()
     for expected in (
@@ -892,7 +892,7 @@ def test_a_broken_baseline_hides_no_other(run: Run, tmp_path: Path) -> None:
 def test_without_a_home_only_what_needs_one_fails(
     run: Run, one_recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container's user without HOME and without an entry of its own."""
+    """A container's user without HOME and without its own entry."""
 
     def nobody(*_: object) -> Path:
         raise RuntimeError("Could not determine home directory.")

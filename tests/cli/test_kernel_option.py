@@ -1,4 +1,4 @@
-"""--kernel means one thing: the kernels in whose demangled name a regular expression is found; without a
+"""--kernel means one thing: the kernels whose demangled name matches a regular expression; without a
 program or a report, a rung by name."""
 
 from __future__ import annotations

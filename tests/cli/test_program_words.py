@@ -107,13 +107,13 @@ def test_a_log_says_why(tmp_path: Path) -> None:
         return done.return_value, done.output
 
     dcgm = '==ERROR== Profiling failed because a driver resource was unavailable.\n==ERROR== Failed to profile "k" in process 7\n'
-    code, said = why(dcgm)
-    assert (code, "dcgmi profile --pause" in said, "in 'k'" in said) == (0, True, True)
+    code, message = why(dcgm)
+    assert (code, "dcgmi profile --pause" in message, "in 'k'" in message) == (0, True, True)
     found = json.loads(why(f"{dcgm}==ERROR== Brand new\n", "--format", "json")[1])
     assert [each["id"] for each in found["failures"]] == ["counters"]
     assert found["unknown"] == ["Brand new"]
-    code, said = why("==ERROR== Brand new\n")
-    assert (code, said.startswith("not known: Brand new")) == (4, True)
+    code, message = why("==ERROR== Brand new\n")
+    assert (code, message.startswith("not known: Brand new")) == (4, True)
     from_stdin = CliRunner().invoke(cli, ["why", "-"], input=dcgm)
     assert "dcgmi profile --pause" in from_stdin.output
     fine = '==PROF== Profiling "k": 0%....100% - 9 passes\nout of memory, trying less\n==PROF== Disconnected from process 1\n'

@@ -85,7 +85,7 @@ def test_other_formats(asked: list[tuple[trying.TryJob, Sequence[str]]], tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--", "python", "a.py"], "no setting is named"),
         (["tf23", "--", "python", "a.py"], "Did you mean 'tf32'?"),
@@ -94,10 +94,10 @@ def test_other_formats(asked: list[tuple[trying.TryJob, Sequence[str]]], tmp_pat
         (["tf32", "--kernel", "(", "--", "python"], "--kernel"),
     ],
 )
-def test_requests_that_make_no_sense(words: list[str], said: str) -> None:
+def test_requests_that_make_no_sense(words: list[str], message: str) -> None:
     done = run(*words)
     assert done.exit_code != 0
-    assert said in f"{done.output} {done.exception}"
+    assert message in f"{done.output} {done.exception}"
 
 
 def test_the_list() -> None:
@@ -151,12 +151,12 @@ def test_two_trials_are_compared(tmp_path: Path) -> None:
     assert "other GPU" in compared(one, elsewhere).output
     missing = compared(one, one, "--fail-on", "registers_per_thread>10")
     assert "a side has no registers_per_thread" in str(missing.exception)
-    assert "no kernels" in str(compared(one, one, "--kernel", "x").exception)
+    assert "not kernels" in str(compared(one, one, "--kernel", "x").exception)
     by_hand = compared(one, one, "--pair", "step=step with tf32")
     assert re.search(r"^step → step with tf32 +46.6.ms +17.9.ms", by_hand.output, re.MULTILINE)
     (tmp_path / "none").mkdir()
     assert "holds none" in str(compared(one, tmp_path / "none").exception)
     both = compared(tmp_path, one)
-    assert "several trials of 'train.py' are there" in str(both.exception)
+    assert "there are several trials of 'train.py'" in str(both.exception)
     trial_path(other).write_text("{")
     assert isinstance(compared(one, other).exception, InputProblem)

@@ -90,9 +90,9 @@ def test_folders_that_are_not_ours_are_refused(
         os.chown(path.parent, OTHER, OTHER)
     with pytest.raises(
         EnvironmentProblem, match="the recorder is not loaded from the cache: '"
-    ) as said:
+    ) as message:
         recorder.built()
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(message.value)
 
 
 @pytest.mark.parametrize("place", [0o022], indirect=True)

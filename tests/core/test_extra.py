@@ -16,7 +16,7 @@ def test_from_a_clone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
+    ("known", "message"),
     [
         ({"url": "file:///usr", "dir_info": {}}, "Run `pip install '/usr[gpu]'`"),
         ({"url": "file:///no/such%20clone"}, "Run `pip install '.[gpu]'` in a clone of ncu-toolkit"),
@@ -25,7 +25,7 @@ def test_from_a_clone() -> None:
     ],
 )  # fmt: skip
 def test_from_an_installation(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: object, said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: object, message: str
 ) -> None:
     class Installed:
         def read_text(self, name: str) -> str | None:
@@ -34,4 +34,4 @@ def test_from_an_installation(
 
     monkeypatch.setattr(errors, "PACKAGE", tmp_path / "a" / "b")
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: Installed())
-    assert errors.extra("gpu") == said
+    assert errors.extra("gpu") == message

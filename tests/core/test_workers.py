@@ -90,7 +90,7 @@ def test_errors_come_back() -> None:
         workers.forked(die, range(8), jobs=2)
 
 
-# ---- forked crews
+# ---- forked workers
 
 
 def whoami(how: str = "") -> tuple[int, str]:
@@ -115,7 +115,7 @@ def whoami(how: str = "") -> tuple[int, str]:
 PREPARED: list[str] = []
 
 
-def crew(
+def forked(
     fork: int,
     tasks: list[str],
     jobs: int,
@@ -130,7 +130,7 @@ def crew(
 
 
 def test_forks_are_prepared_and_work() -> None:
-    done = crew(2, [""] * 6, 2, lambda: PREPARED.append("ready"))
+    done = forked(2, [""] * 6, 2, lambda: PREPARED.append("ready"))
     assert [d.value[1] for d in done] == ["ready"] * 6
     assert os.getpid() not in {d.value[0] for d in done}
     assert len({d.value[0] for d in done}) == 2
@@ -141,7 +141,7 @@ def test_forks_are_prepared_and_work() -> None:
 def test_a_new_process_for_every_task(forks: int) -> None:
     """A fork of one that is prepared."""
     tasks = ["", "die", *[""] * 3]
-    done = crew(forks, tasks, 2, lambda: PREPARED.append("ready"), fresh=True)
+    done = forked(forks, tasks, 2, lambda: PREPARED.append("ready"), fresh=True)
     assert "task 1 ended with signal 11 (SIGSEGV)" in str(done.pop(1).error)
     assert len({d.value[0] for d in done}) == 4
     assert [d.value[1] for d in done].count("ready") >= min(forks, 1) * 2
@@ -149,13 +149,13 @@ def test_a_new_process_for_every_task(forks: int) -> None:
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_worker_that_the_system_ends_for_its_memory_is_no_fault_of_the_file(fresh: bool) -> None:
-    (done,) = crew(1, ["kill"], 1, fresh=fresh)
+    (done,) = forked(1, ["kill"], 1, fresh=fresh)
     assert isinstance(done.error, EnvironmentProblem)
     assert "when memory runs out" in str(done.error)
 
 
 def test_the_end_of_a_fork_costs_one_task() -> None:
-    done = crew(2, ["", "die", "print", ""], 2)
+    done = forked(2, ["", "die", "print", ""], 2)
     assert "task 1 ended with signal 11 (SIGSEGV)" in str(done[1].error)
     assert all(done[index].error is None for index in (0, 2, 3))
 
@@ -167,13 +167,13 @@ def test_what_goes_wrong_while_preparing_costs_nothing(how: str) -> None:
             os.kill(os.getpid(), signal.SIGSEGV)
         raise ValueError("odd")
 
-    done = crew(2, [""] * 4, 2, prepare)
+    done = forked(2, [""] * 4, 2, prepare)
     assert [d.error for d in done] == [None] * 4
 
 
 def test_a_fork_holds_nothing_open_that_its_maker_has(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w"):
-        (done,) = crew(3, ["files"], 1)
+        (done,) = forked(3, ["files"], 1)
     assert len(done.value[1].split(",")) <= 6, (
         "three streams, two pipes, and the folder that is listed"
     )
@@ -210,7 +210,7 @@ def test_meanwhile_is_called_once() -> None:
 
 
 def test_what_the_machine_lacks_is_no_fault_of_the_file() -> None:
-    done = crew(2, ["full", "memory"], 2)
+    done = forked(2, ["full", "memory"], 2)
     for each, says in zip(done, ("No space left on device: /tmp/x", "out of memory"), strict=True):
         assert isinstance(each.error, EnvironmentProblem)
         assert says in str(each.error)

@@ -41,7 +41,7 @@ def shared(opcodes: dict[str, int]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("opcodes", "told", "not_told"),
+    ("opcodes", "advised", "not_advised"),
     [
         (
             {"LDS": 20_000_000, "STS": 500_000, "FFMA": 10_000_000},
@@ -63,11 +63,11 @@ def shared(opcodes: dict[str, int]) -> str:
     ],
 )  # fmt: skip
 def test_advice_on_shared_memory_follows_the_executed_mix(
-    opcodes: dict[str, int], told: tuple[str, ...], not_told: tuple[str, ...]
+    opcodes: dict[str, int], advised: tuple[str, ...], not_advised: tuple[str, ...]
 ) -> None:
     text = shared(opcodes)
-    assert all(words in text for words in told)
-    assert not any(words in text for words in not_told)
+    assert all(words in text for words in advised)
+    assert not any(words in text for words in not_advised)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_fields_of_a_structure_go_apart() -> None:
 
 def test_lanes_a_line_apart_are_swapped_first() -> None:
     """Plain arrays whose lanes lie a row apart look like structures but for the lines that they touch."""
-    for lines, said in ((32, "128 bytes or more apart"), (8, "are 32 bytes apart")):
+    for lines, message in ((32, "128 bytes or more apart"), (8, "are 32 bytes apart")):
         case = apart(*FIELDS)
         for row in case["instructions"]:
             row["counters"]["l1_tag_requests"] = float(lines) * row["executed"]
             row["threads"] = 32 * row["executed"]
         first = scattered(case)[0]
-        assert said in first
+        assert message in first
         assert ("threadIdx.x" in first) == (lines == 32)
 
 
@@ -207,12 +207,12 @@ def test_updates_of_one_address_are_reduced_and_others_counted_in_copies() -> No
         "executed": 1_600_000,
         "threads": 51_200_000,
     }
-    for sectors, said in ((1, "Reduce within the warp"), (20, "Count in a copy per block")):
+    for sectors, message in ((1, "Reduce within the warp"), (20, "Count in a copy per block")):
         counters = {"l2_sectors": sectors * 1.6e6, "l2_sectors_ideal": 1.6e6}
         finding = found(
             "atomic-contention", {**case, "instructions": [{**update, "counters": counters}]}
         )
-        assert finding.advice[0].startswith(said)
+        assert finding.advice[0].startswith(message)
         assert "grid stride" in finding.advice[1]
     place = {**update, "sass": "ATOMG.E.ADD.STRONG.GPU PT, R4, desc[UR4][R2.64], R7"}
     place["counters"] = {"l2_sectors": 5e6, "l2_sectors_ideal": 5e6}
@@ -322,13 +322,13 @@ def test_a_kernel_of_a_library_is_not_to_be_rewritten() -> None:
 
 def test_what_tl_dot_reads_is_advice_for_kernels_that_multiply() -> None:
     case = cases.read("shared-bank-conflict")
-    for opcode, said in (("HMMA.16816.F32", "tl.dot"), ("FADD", "tl.sum")):
+    for opcode, message in (("HMMA.16816.F32", "tl.dot"), ("FADD", "tl.sum")):
         opcodes = {"LDS": 5_000_000, "STS": 5_000_000, opcode: 1_000_000}
         profile = cases.build({**case, "opcodes": opcodes, "launch": {"kernel": "pool"}})
         profile = replace(profile, sources={"pool.py": ""})
         assert language(profile) == "triton"
         (first,) = (f for f in diagnose(profile).findings if f.bottleneck == "shared-bank-conflict")
-        assert said in first.advice[1]
+        assert message in first.advice[1]
 
 
 def test_no_place_that_can_be_no_cause() -> None:

@@ -17,7 +17,7 @@ STALLS = {
 ITEM = re.compile(r"([\d.]+) % of a warp's time, (?:which shrinks by ([\d.]+) %|unchanged)")
 
 
-def told(removal: Removal, **metrics: float) -> tuple[str, ...]:
+def prediction_lines(removal: Removal, **metrics: float) -> tuple[str, ...]:
     quiet = {
         name: 0.01
         for name in cases.METRICS
@@ -41,7 +41,7 @@ def told(removal: Removal, **metrics: float) -> tuple[str, ...]:
     ids=lambda removal: removal.what,
 )  # fmt: skip
 def test_items_add_up_to_what_stays(removal: Removal) -> None:
-    lines = told(removal, l1_data_pipe_active=0.6)
+    lines = prediction_lines(removal, l1_data_pipe_active=0.6)
     items = [
         (float(found[1]), float(found[2] or 0)) for line in lines if (found := ITEM.search(line))
     ]

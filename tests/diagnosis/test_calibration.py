@@ -72,7 +72,7 @@ def test_no_false_alarm_at_a_roof() -> None:
 
 
 def test_what_was_fixed_is_not_found_again() -> None:
-    """The cause that a pair's fix removes is not what the fixed kernel is said to suffer from,
+    """The cause that a pair's fix removes is not what the fixed kernel is diagnosed with,
     unless more of the same would help on."""
     for folder in recorded.FOLDERS:
         steps = {

@@ -34,7 +34,7 @@ HOT = {
 
 
 def test_a_line_in_front_of_one_address_is_no_latency_of_loads() -> None:
-    """30,000 cycles an access with every unit idle, and sixteen million updates in under two
+    """30,000 cycles per access with every unit idle, and sixteen million updates in under two
     million cycles."""
     found = named(**HOT)
     assert found[0] == "atomic-contention"

@@ -1,4 +1,4 @@
-"""Launches one after another in whose place one would do."""
+"""Consecutive launches that one launch could replace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ncu_toolkit.kernel.diagnosis.rules.launch_overhead import BETWEEN_US
 from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.kernel.pages import json as writer
 
-#: A pass over 100 MB, and over the same with an input of its own; a product; 3 µs of nearly nothing.
+#: A pass over 100 MB, and over the same with its own input; a product; 3 µs of nearly nothing.
 PASS = ChainLink("pass", ("range",), 60.0, 1e8, 1e8, 55.0, 2.0)
 SMALL = ChainLink("small", ("range",), 3.0, 1e3, 1e3, 0.05, 0.0)
 
@@ -101,9 +101,9 @@ def test_the_answer_and_its_json_tell_a_chain() -> None:
     (point,) = answers.of_analysis(analysis).points
     assert "4 launches of one NVTX range (pass_0 to pass_3)" in point
     assert "If each reads what the one before wrote, 75" in point
-    (told,) = json.loads(writer.analysis_document(analysis))["chains"]
-    assert told["launches"] == ["0.0", "0.1", "0.2", "0.3"]
-    assert told["fused_us"] < told["now_us"] / 2
+    (reported,) = json.loads(writer.analysis_document(analysis))["chains"]
+    assert reported["launches"] == ["0.0", "0.1", "0.2", "0.3"]
+    assert reported["fused_us"] < reported["now_us"] / 2
 
 
 def test_launches_that_were_chosen_are_no_chain() -> None:

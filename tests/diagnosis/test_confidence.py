@@ -90,8 +90,8 @@ TAIL = cases.read("tail-effect")
 
 
 def test_a_partial_wave_is_only_possible_where_nothing_shows_that_warps_wait() -> None:
-    told = basic(**TAIL["metrics"]).primary
-    assert (told.bottleneck, told.confidence) == ("tail-effect", "low")
+    reported = basic(**TAIL["metrics"]).primary
+    assert (reported.bottleneck, reported.confidence) == ("tail-effect", "low")
     assert diagnose(cases.build(TAIL)).primary.confidence == "medium"
     nothing = dict.fromkeys(("sm_active_cycles", "achieved_occupancy"))
     assert "tail-effect" not in [

@@ -47,7 +47,7 @@ def test_every_launch_has_a_verdict() -> None:
 
 
 def test_optimizer_step_at_the_dram_roof_is_good() -> None:
-    """92% of DRAM's peak, four sectors a request, no local memory: an optimiser step that touches
+    """92% of DRAM's peak, four sectors per request, no local memory: an optimiser step that touches
     each parameter once."""
     for launch in range(4):
         primary = verdict("rtx3060ti-source-2024.3", launch).primary

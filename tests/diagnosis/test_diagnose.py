@@ -51,9 +51,11 @@ def test_figures_that_cannot_all_be_true_cost_a_rule_not_the_verdict() -> None:
     }
     found = diagnose(cases.build({"metrics": metrics}))
     assert found.findings
-    (told,) = [ruled for ruled in found.considered if ruled.bottleneck == "shared-bank-conflict"]
-    assert told.outcome == "abstained"
-    assert told.reason.startswith(IMPOSSIBLE)
+    (reported,) = [
+        ruled for ruled in found.considered if ruled.bottleneck == "shared-bank-conflict"
+    ]
+    assert reported.outcome == "abstained"
+    assert reported.reason.startswith(IMPOSSIBLE)
 
 
 def test_good_comes_first() -> None:
@@ -101,9 +103,9 @@ def test_double_precision_that_is_meant_is_told_apart() -> None:
     assert "not intended" in diagnose(cases.build(cases.read("double-precision"))).primary.summary
 
 
-def test_conversions_that_nobody_meant_are_told_where_they_cost_little() -> None:
+def test_conversions_that_nobody_meant_are_reported_where_they_cost_little() -> None:
     """A literal without f in a kernel that mostly waits for its integer pipe; doubles that are
-    loaded as such are meant, and nobody is told of them there."""
+    loaded as such are meant, and are not reported there."""
 
     def named(load: str) -> bool:
         case = {
@@ -138,12 +140,12 @@ def test_ncu_rules_are_mapped_to_causes() -> None:
 
 @pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 def test_no_rule_stumbles_over_a_whole_report(folder: Path) -> None:
-    """A rule that an arithmetic error keeps from judging is told as the report's fault: it must
+    """A rule that an arithmetic error keeps from judging is reported as the report's fault: it must
     be."""
-    told = [
+    reported = [
         ruled
         for profile in recorded.run_of(folder).profiles
         for ruled in recorded.diagnosed(profile).considered
         if ruled.reason.startswith(IMPOSSIBLE)
     ]
-    assert told == []
+    assert reported == []

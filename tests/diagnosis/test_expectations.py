@@ -1,5 +1,5 @@
 """Checks of kernel headers against measured values made up for the purpose: what holds, what does
-not, and what cannot be told."""
+not, and checks that cannot be made."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_outcomes_carry_what_was_measured(
         ("1 / (M - N) > 0", BEFORE, "division by zero"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_told_says_why(
+def test_a_check_that_cannot_be_made_says_why(
     expression: str, before: Launches | None, reason: str
 ) -> None:
     outcome = check("says", expression, HERE, before)
@@ -113,7 +113,7 @@ def test_times_of_both_come_from_one_clock() -> None:
     timed = Launches(HERE.profiles, timing("vectorized", 5.0))
     one_sided = check("", "time_us < prev_time_us", timed, BEFORE)
     assert one_sided.numbers == {"time_us": 12.0, "prev_time_us": 30.0}, (
-        "an unprofiled time is never held against a profiled one"
+        "an unprofiled time is never compared with a profiled one"
     )
     both = check(
         "",

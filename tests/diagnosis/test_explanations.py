@@ -212,7 +212,7 @@ def pressed(queue: float, results: float, issue: float) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("queue", "results", "issue", "said", "falls"),
+    ("queue", "results", "issue", "message", "falls"),
     [
         (0.4, 0.1, 0.3, "fill the MIO queue. Warps spend 40", "fewer MIO throttle stalls"),
         (
@@ -226,10 +226,10 @@ def pressed(queue: float, results: float, issue: float) -> Finding:
     ],
 )
 def test_pressure_says_which_it_is(
-    queue: float, results: float, issue: float, said: str, falls: str
+    queue: float, results: float, issue: float, message: str, falls: str
 ) -> None:
     finding = pressed(queue, results, issue)
-    assert said in finding.summary
+    assert message in finding.summary
     assert falls in finding.look_for
     shown = {evidence.metric: evidence for evidence in finding.evidence}
     if queue + results >= 0.1:

@@ -42,7 +42,7 @@ OTHER_GPU = {"device": {"cc": (8, 6), "sm_count": 82}}
 OWN_TYPE = {"context": {"dtype": "float32"}}
 
 
-def test_a_product_at_the_fp32_roof_is_told_what_tensor_cores_would_gain() -> None:
+def test_a_product_at_the_fp32_roof_is_reported_what_tensor_cores_would_gain() -> None:
     finding = diagnose(cases.build(PRODUCT)).primary
     assert (finding.bottleneck, finding.good) == ("fp32-pipe", True)
     assert finding.speedup is not None
@@ -191,7 +191,7 @@ def test_whatever_waits_behind_one_hot_address_goes_with_it() -> None:
 
 
 def rows_walked(waves: float, hits: float = 0.87) -> Finding:
-    """Lanes that walk a row each: 64 loads of a lane, each to a sector of its own."""
+    """Lanes that walk a row each: 64 loads of a lane, each to its own sector."""
     warps = 256 * 8
     row = {
         "sass": "LDG.E R2, [R4.64]",

@@ -1,4 +1,4 @@
-"""16-bit data are told from 32-bit data by how they become floats; lines of SASS as nvcc 13.0
+"""16-bit data differ from 32-bit data in how they become floats; lines of SASS as nvcc 13.0
 writes them for sm_80 and sm_90."""
 
 from __future__ import annotations

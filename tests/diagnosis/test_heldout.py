@@ -1,5 +1,5 @@
 """The held-out kernels (tests/heldout): their figures are held, the documentation quotes them, and
-the files are what they are said to be."""
+the files are what they claim to be."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def differs(found: Score, held: Score) -> bool:
 def explained(found: Score, held: Score, cases: list[Case]) -> str:
     """What to read where figures differ."""
     order = sorted(cases, key=lambda case: (case.rank == 1, -(case.error or 0.0)))
-    told = "If that is meant, change RECORDINGS and docs/lab/calibration.md. Missed, then farthest off:"
+    reported = "If that is meant, change RECORDINGS and docs/lab/calibration.md. Missed, then farthest off:"
     return "\n".join(
-        [f"found {score.line(found)}", f"held  {score.line(held)}", told, *map(str, order)]
+        [f"found {score.line(found)}", f"held  {score.line(held)}", reported, *map(str, order)]
     )
 
 

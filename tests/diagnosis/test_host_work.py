@@ -143,7 +143,7 @@ def test_a_loader_is_a_pipeline_of_workers() -> None:
     found = host_work(machine.trace(*made))
     assert found.title == "The GPU waits for the DataLoader"
     assert found.confidence == "high"
-    assert "It gets 17 batches/s, and could take 37" in found.summary
+    assert "It gets 17 batches/s and could use 37" in found.summary
     assert "4 workers, 100 % busy: torchvision.transforms.ColorJitter.forward" in found.summary
     assert "num_workers=9" in found.advice[0]
     assert "ColorJitter.forward is 41 % of a worker: do it on the GPU" in found.advice[1]
@@ -185,7 +185,7 @@ def test_workers_that_wait_are_not_too_few() -> None:
     machine = loading((32_800.0, GET))
     made = workers(4, machine.now, (0.3, (*ITEM, *OPEN)), idle=0.7)
     found = host_work(machine.trace(*made))
-    assert "the workers wait, too (4 workers, 30 % busy" in found.summary
+    assert "the workers wait too (4 workers, 30 % busy" in found.summary
     assert "prefetch_factor" in found.advice[0]
     pinning = f"{LIB}torch/utils/data/_utils/pin_memory.py"
     with machine.on_thread(7):
@@ -246,7 +246,7 @@ def test_other_functions_of_the_host() -> None:
 
 def test_few_samples_name_nothing() -> None:
     found = host_work(loading((3_000.0, (MAIN,)), (9_000.0, ()), step_us=2_600.0).trace())
-    assert "does something other than launching" in found.summary
+    assert "does other work" in found.summary
     assert "names the functions" in found.advice[0]
 
 
@@ -287,9 +287,9 @@ def test_what_covers_the_waits_of_a_run_without_a_step() -> None:
     assert step.how == "whole"
     found = _words.with_host(diagnose_program(step, account_of(step)))
     assert "host-work" not in {each.rule for each in found.findings}, "no gain is promised"
-    (said,) = (each for each in found.notes if "compileFusion" in each)
-    assert "the host is in compileFusion (" in said
-    assert said.endswith("mostly Nvrtc.")
+    (message,) = (each for each in found.notes if "compileFusion" in each)
+    assert "the host is in compileFusion (" in message
+    assert message.endswith("mostly Nvrtc.")
 
 
 # ---- words of libraries --------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def local(*sass: str, code: MachineCode | None = None) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("sass", "said", "advice"),
+    ("sass", "message", "advice"),
     [
         (("STL [R1+0x8], R4", "LDL R4, [R1+0x8]", "EXIT"), "Registers spill:", 1),
         (("STL [R1+0x8], R4", "CALL.REL.NOINC 0x100", "LDL R4, [R1+0x8]", "EXIT"), "Registers spill, or are saved around calls:", 1),
@@ -75,13 +75,15 @@ def local(*sass: str, code: MachineCode | None = None) -> Finding:
         ((), "Registers spill, or an array is indexed at run time:", 2),
     ],
 )  # fmt: skip
-def test_local_memory_says_what_lies_there(sass: tuple[str, ...], said: str, advice: int) -> None:
+def test_local_memory_says_what_lies_there(
+    sass: tuple[str, ...], message: str, advice: int
+) -> None:
     found = local(*sass)
-    assert found.summary.startswith(said)
+    assert found.summary.startswith(message)
     assert len(found.advice) == advice
 
 
-def test_local_memory_is_told_by_the_code_alone() -> None:
+def test_local_memory_is_reported_by_the_code_alone() -> None:
     spilled = local(code=MachineCode(100, {"LDL": 8, "STL": 8}))
     assert spilled.summary.startswith("Registers spill:")
     array = local(code=MachineCode(100, {"LDL": 8, "STL": 8}, 12))

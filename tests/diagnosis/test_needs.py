@@ -143,7 +143,7 @@ def test_operations_beyond_the_needed_are_no_good_use_of_a_pipe() -> None:
 @pytest.mark.skipif(not store.recordings(), reason="no recording")
 def test_a_recorded_rung_is_judged_alike_whoever_says_what_it_needs() -> None:
     """Rungs stripped of their ladder are anybody's launches: with their own needs they get the
-    verdict that the ladder gives them, and without them a good roof is said to be assumed."""
+    verdict that the ladder gives them, and without them a good roof is stated as assumed."""
     good = 0
     for folder in recorded.FOLDERS:
         if "elementwise" not in folder.name and "transpose" not in folder.name:
@@ -158,9 +158,9 @@ def test_a_recorded_rung_is_judged_alike_whoever_says_what_it_needs() -> None:
                 "bytes": context.compulsory_bytes,
                 "flops": context.flops or None,
             }  # a copy: 0
-            told = diagnose(stranger.needs(**needed))
+            reported = diagnose(stranger.needs(**needed))
             here = diagnose(profile).primary
-            assert (told.primary.bottleneck, told.primary.good, told.primary.speedup) == (
+            assert (reported.primary.bottleneck, reported.primary.good, reported.primary.speedup) == (
                 here.bottleneck, here.good, here.speedup,
             )  # fmt: skip
             primary = diagnose(stranger).primary
@@ -200,21 +200,21 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_launch_of_a_report_takes_arrays(report: Path) -> None:
     launch = api.load(report)[0]
     a = np.zeros(10**6)
-    told = launch.needs(inputs=[a], outputs=[a])
-    assert isinstance(told, api.KernelLaunch)
-    assert told.context == Context(compulsory_bytes=2 * a.nbytes)
-    assert any("(--needs)" in note for note in told.diagnosis.notes)
+    reported = launch.needs(inputs=[a], outputs=[a])
+    assert isinstance(reported, api.KernelLaunch)
+    assert reported.context == Context(compulsory_bytes=2 * a.nbytes)
+    assert any("(--needs)" in note for note in reported.diagnosis.notes)
     assert launch.context is None
 
 
 def test_a_report_takes_needs_for_kernels_by_name(report: Path) -> None:
     loaded = api.load(report, instructions=False)
-    told = loaded.needs("naive", bytes=5e8).needs(flops=2e9)
-    by_name = {each.launch.function: each.context for each in told}
+    reported = loaded.needs("naive", bytes=5e8).needs(flops=2e9)
+    by_name = {each.launch.function: each.context for each in reported}
     assert by_name["naive"] == Context(compulsory_bytes=5e8, flops=2e9)
     assert by_name["coalesced"] == Context(flops=2e9)
     assert all(each.context is None for each in loaded), "the report itself stays as it is"
-    assert "family" not in told.to_frame(), "these are no rungs"
+    assert "family" not in reported.to_frame(), "these are no rungs"
     with pytest.raises(ValueError, match="no launch matches 'nothing'"):
         loaded.needs("nothing", bytes=1)
 
@@ -239,5 +239,5 @@ def test_needs_are_in_every_output(report: Path, tmp_path: Path) -> None:
 
 
 def test_needs_reach_every_worker(report: Path) -> None:
-    told = analyze([report], Options(needs=(needs.Needs(bytes=5e8),)), jobs=2)
-    assert [each.needed_bytes for each in told.launches] == [5e8, 5e8]
+    reported = analyze([report], Options(needs=(needs.Needs(bytes=5e8),)), jobs=2)
+    assert [each.needed_bytes for each in reported.launches] == [5e8, 5e8]

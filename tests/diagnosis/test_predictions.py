@@ -65,7 +65,7 @@ def test_numbers_from_memory_are_still_divided_but_by_reciprocals() -> None:
         for rows in (on_indices, on_data)
     )
     assert indices.saved > data.saved + 0.1
-    assert "reciprocals in place of divisions" in " ".join(data.arithmetic).lower()
+    assert "reciprocals instead of divisions" in " ".join(data.arithmetic).lower()
     assert "reciprocal" in " ".join(data.advice)
 
 
@@ -94,11 +94,11 @@ def test_integers_that_are_stored_are_the_work() -> None:
     }  # fmt: skip
     work = ("VIMNMX R4, R4, R6, !PT", "IADD3 R4, R4, 0x1, RZ")
     ends = {"STG.E [R2.64], R4": "computes with integers", "LDG.E R5, [R4.64]": "overhead"}
-    for end, said in ends.items():
+    for end, message in ends.items():
         rows = [{"sass": sass, "executed": 14_000_000} for sass in work]
         rows.append({"sass": end, "executed": 100_000})
         seen = {**case, "instructions": rows}
-        assert said in found("integer-arithmetic", seen).summary
+        assert message in found("integer-arithmetic", seen).summary
         first = diagnose(cases.build(seen)).primary.bottleneck
         assert (first == "warp-divergence") == (end.startswith("STG"))
 

@@ -148,7 +148,7 @@ FFT = "void vector_fft<256u, EPT<8u>, 2u, 12u, (layout_t)0, unsigned int, double
         ([programs.ADD, *[DOUBLE] * 12], 0),
     ],
 )
-def test_double_is_told_only_beside_single(names: list[str], double: int) -> None:
+def test_double_is_reported_only_beside_single(names: list[str], double: int) -> None:
     step, account = step_of(kernels(*names))
     finding = of_rule(diagnose_program(step, account), "double-precision")
     assert (finding is not None) == bool(double)
@@ -192,8 +192,8 @@ def test_an_authors_own_long_launches_of_few_blocks_have_a_grid_too_small() -> N
         assert found.ops == (0, 2)
         assert found.ceiling_us == pytest.approx(2 * us * (1 - 16 / 132))
         step, account = step_of(kernels("scan_kernel", programs.ADD, us=us), grids=[16, 528])
-        told = named(diagnose_program(step, account, known(0, 0.9, grid)))
-        assert told == [grid if us > 100 else streams], "counters confirm what the trace shows"
+        reported = named(diagnose_program(step, account, known(0, 0.9, grid)))
+        assert reported == [grid if us > 100 else streams], "counters confirm what the trace shows"
 
 
 def test_fused_attention_and_a_router_are_no_attention() -> None:
@@ -344,17 +344,17 @@ def test_compiled_code_is_not_to_be_compiled() -> None:
     assert left.advice[0].startswith("torch.compile left these launches out")
 
 
-def test_a_gpu_without_tf32_is_told_of_fp16() -> None:
-    """In every framework: PyTorch by a kernel of its own, JAX and CuPy as well."""
+def test_a_gpu_without_tf32_is_reported_of_fp16() -> None:
+    """In every framework: PyTorch by its own kernel, JAX and CuPy as well."""
     v100 = Device("Tesla V100-SXM2-16GB", (7, 0))
     for other in (programs.ADD, "loop_add_fusion", "cupy_add__float32_float32_float32", "my(int)"):
         step, account = step_of(kernels(*[programs.sgemm()] * 4, other), device=v100)
         found = of_rule(diagnose_program(step, account), "fp32-matmul")
         assert found is not None
-        said = " ".join(found.advice).lower()
-        assert "tf32" not in said, other
-        assert "tensorfloat32" not in said, other
-        assert "float16" in said or "fp16" in said, other
+        message = " ".join(found.advice).lower()
+        assert "tf32" not in message, other
+        assert "tensorfloat32" not in message, other
+        assert "float16" in message or "fp16" in message, other
 
 
 def test_copies_are_named_by_what_makes_them() -> None:
@@ -366,7 +366,7 @@ def test_copies_are_named_by_what_makes_them() -> None:
     convolution = (
         "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16"
     )
-    for kernel, said, other, switch in (
+    for kernel, message, other, switch in (
         (direct, "contiguous()", programs.FLASH, "compile"),
         (cast, "torch.autocast", programs.FLASH, "compile"),
         (cat, "torch.cat", programs.FLASH, "compile"),
@@ -375,14 +375,14 @@ def test_copies_are_named_by_what_makes_them() -> None:
         step, account = step_of(kernels(*[kernel, other, programs.ADD] * 3))
         found = of_rule(diagnose_program(step, account), "layout-copies")
         assert found is not None
-        assert said in found.advice[0]
+        assert message in found.advice[0]
         assert found.switch == switch
         assert (found.confidence == "medium") == (kernel is turn)
     masked = "void at::native::triu_tril_kernel<float, int, true>(int)"
     step, account = step_of(kernels(*[masked, direct, masked, direct, masked]))
     found = of_rule(diagnose_program(step, account), "layout-copies")
     assert found is not None
-    assert re.search("mostly .*triu_tril_kernel .* and copies into another order", found.summary)
+    assert re.search("mostly .*triu_tril_kernel .* and layout changes", found.summary)
     assert len(found.advice) == 1
 
 
@@ -436,7 +436,7 @@ def test_products_of_a_gpu_that_is_not_named_or_not_known() -> None:
     assert outcomes["fp32-matmul"].outcome == "abstained"
 
 
-def test_idle_time_without_a_finding_is_told() -> None:
+def test_idle_time_without_a_finding_is_reported() -> None:
     step, account = step_of(
         [("a(float*)", 100.0, 30.0, "between"), ("b(float*)", 100.0, 1.0, "sync")] * 4
     )
@@ -447,7 +447,7 @@ def test_idle_time_without_a_finding_is_told() -> None:
         "43 % of the step is in a",
         "43 % of the step is in b",
     ]
-    assert note.startswith("For 13")
+    assert note.startswith("The GPU is idle for 13")
     assert "of the step" in note
     step, account = step_of([("a(float*)", 900.0, 10.0, "between")] * 4)
     assert not any(each.startswith("For") for each in diagnose_program(step, account).notes)
@@ -477,8 +477,8 @@ def test_gathers_and_scatters_that_take_most_come_first() -> None:
 def test_a_kernel_that_takes_a_third_is_named(copies: int) -> None:
     names = ["mine(float*)", *[f"other_{at}(float*)" for at in range(copies)]]
     found = diagnose_program(*step_of(kernels(*names), grid=600))
-    said = [each for each in found.notes if " is in mine (grid 600)" in each]
-    assert bool(said) == (copies == 1)
+    message = [each for each in found.notes if " is in mine (grid 600)" in each]
+    assert bool(message) == (copies == 1)
 
 
 def test_jax_outside_of_jit_is_called_so() -> None:
@@ -545,7 +545,7 @@ def test_a_kernel_verdict_of_products_gives_way() -> None:
 def test_a_kernel_at_its_roof_has_nothing_to_gain() -> None:
     step, account = step_of(kernels("mine(float*)"))
     profile = cases.build(cases.read("dram-bandwidth"))
-    for good, speedup, weight, said in (
+    for good, speedup, weight, message in (
         (True, 1.0, 0.0, "mine is at its roof"),
         (False, None, 0.0, "mine is near its roof"),
         (False, None, 0.2, ""),
@@ -553,12 +553,12 @@ def test_a_kernel_at_its_roof_has_nothing_to_gain() -> None:
         verdict = Finding("dram-bandwidth", "Busy.", "medium", (), speedup, (), (), good=good)
         verdict = replace(verdict, weight=weight)
         found = diagnose_program(step, account, {0: (profile, Diagnosis((verdict,)))}).findings
-        assert [each.title for each in found] == [said][: bool(said)]
+        assert [each.title for each in found] == [message][: bool(message)]
         assert all(each.good and "Device memory moves" in each.summary for each in found)
 
 
 def test_only_the_author_of_a_librarys_kernel_changes_it() -> None:
-    for kernel, bottleneck, metric, told in (
+    for kernel, bottleneck, metric, reported in (
         ("mine(float*)", "barrier-imbalance", "duration", True),
         ("void cub::DeviceRadixSort<int>(int*)", "barrier-imbalance", "duration", False),
         (programs.TANH, "grid-too-small", "waves", True),
@@ -571,9 +571,9 @@ def test_only_the_author_of_a_librarys_kernel_changes_it() -> None:
         fact = Evidence(metric, "", 1.0, "", "")
         finding = replace(verdict.primary, evidence=(fact,))
         found = diagnose_program(step, account, {0: (profile, Diagnosis((finding,)))})
-        assert named(found) == [bottleneck] * told
+        assert named(found) == [bottleneck] * reported
         shown = for_caller(Diagnosis((finding,)), step.trace.shapes[0]).primary
-        assert (shown.speedup, shown.weight) == ((2.0, 0.0) if told else (None, 0.5))
+        assert (shown.speedup, shown.weight) == ((2.0, 0.0) if reported else (None, 0.5))
 
 
 def test_products_that_wait_for_something_else_have_no_gain() -> None:

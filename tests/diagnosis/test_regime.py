@@ -1,4 +1,4 @@
-"""What a regime is told from: responses to pressure, and the shape of a launch."""
+"""What a regime follows from: responses to pressure, and the shape of a launch."""
 
 from __future__ import annotations
 
@@ -72,34 +72,34 @@ def test_responses_are_against_the_control() -> None:
 def test_regimes(
     slower: dict[str, float], follows: float, grid: int, us: float, first: str, rule: str
 ) -> None:
-    found, told = regime.verdict(kernel(slower, follows=follows, grid=grid, us=us), H200)
-    assert told is not None
-    assert (told.first, told.bottleneck) == (first, rule)
+    found, reported = regime.verdict(kernel(slower, follows=follows, grid=grid, us=us), H200)
+    assert reported is not None
+    assert (reported.first, reported.bottleneck) == (first, rule)
     assert found.primary.bottleneck == rule
     assert found.primary.confidence in ("medium", "low")
     assert found.primary.speedup is None
 
 
 def test_many_short_blocks_are_a_matter_of_starting_them() -> None:
-    found, told = regime.verdict(kernel({"dram": 0.4}, grid=1 << 18, us=160.0), H200)
-    assert told is not None
-    assert told.first == "launch or idle"
+    found, reported = regime.verdict(kernel({"dram": 0.4}, grid=1 << 18, us=160.0), H200)
+    assert reported is not None
+    assert reported.first == "launch or idle"
     assert "Handing out its many short blocks" in found.primary.summary
-    _, told = regime.verdict(kernel({"dram": 0.4}, grid=1 << 16, us=160.0), H200)
-    assert told is not None
-    assert told.first != "launch or idle"
+    _, reported = regime.verdict(kernel({"dram": 0.4}, grid=1 << 16, us=160.0), H200)
+    assert reported is not None
+    assert reported.first != "launch or idle"
 
 
 def test_what_clogs_the_l2_is_the_l2() -> None:
     """Contended atomics hold up all traffic; no traffic holds them up."""
     plain = kernel({"dram": 0.25}, follows=0.0)
     rates = {"dram": (0.3,), "l2": (0.3,), "fp32": (0.1,), "shared": (0.06,)}
-    told = regime.tell(replace(plain, rates=rates), H200)
-    assert told is not None
-    assert told.first == "L2"
-    told = regime.tell(replace(plain, rates={**rates, "l2": (0.9,)}), H200)
-    assert told is not None
-    assert told.first == "DRAM"
+    reported = regime.regime_of(replace(plain, rates=rates), H200)
+    assert reported is not None
+    assert reported.first == "L2"
+    reported = regime.regime_of(replace(plain, rates={**rates, "l2": (0.9,)}), H200)
+    assert reported is not None
+    assert reported.first == "DRAM"
 
 
 def test_what_the_stream_loses_is_what_the_kernel_takes() -> None:
@@ -108,27 +108,27 @@ def test_what_the_stream_loses_is_what_the_kernel_takes() -> None:
     filling = replace(kernel({"dram": 0.5}, follows=0.1), rates={"dram": (0.55,)})
     found = regime.look(filling, H200)
     assert found.taken("dram") == pytest.approx(0.45 * 1.5 * (4 / 3) ** 0.1, rel=0.01)
-    told = regime.tell(filling, H200)
-    assert told is not None
-    assert told.first == "DRAM"
-    waiting = regime.tell(replace(filling, rates={"dram": (0.8,)}), H200)
+    reported = regime.regime_of(filling, H200)
+    assert reported is not None
+    assert reported.first == "DRAM"
+    waiting = regime.regime_of(replace(filling, rates={"dram": (0.8,)}), H200)
     assert waiting is not None
     assert waiting.first == "latency"
 
 
 def test_two_that_are_close_are_both_said() -> None:
-    _, told = regime.verdict(kernel({"shared": 0.25, "fp32": 0.5}), H200)
-    assert told is not None
-    assert set(told.either) == {"on-chip memory", "arithmetic"}
-    assert told.confidence == "low"
+    _, reported = regime.verdict(kernel({"shared": 0.25, "fp32": 0.5}), H200)
+    assert reported is not None
+    assert set(reported.either) == {"on-chip memory", "arithmetic"}
+    assert reported.confidence == "low"
 
 
 def test_warps_that_wait_in_a_small_grid_are_both_said() -> None:
     """128 blocks of 256 threads leave four multiprocessors without one; the others have room for eight."""
-    diagnosis, told = regime.verdict(kernel({}, grid=128), H200)
-    assert told is not None
-    assert told.either == ("latency", "launch or idle")
-    assert told.confidence == "low"
+    diagnosis, reported = regime.verdict(kernel({}, grid=128), H200)
+    assert reported is not None
+    assert reported.either == ("latency", "launch or idle")
+    assert reported.confidence == "low"
     assert "Or it leaves much of the GPU unused" in diagnosis.primary.summary
     _, filled = regime.verdict(kernel({}), H200)
     assert filled is not None
@@ -140,7 +140,7 @@ def _measured() -> list[dict[str, Any]]:
     return kernels
 
 
-def test_measured_kernels_are_told_as_the_page_says() -> None:
+def test_measured_kernels_are_reported_as_the_page_says() -> None:
     text = (DATA.parents[1] / "probe.md").read_text(encoding="utf-8")
     counts: Counter[tuple[str, str, bool]] = Counter()
     for row in _measured():
@@ -162,8 +162,8 @@ def test_measured_kernels_are_told_as_the_page_says() -> None:
 @pytest.mark.parametrize(
     ("slower", "follows", "words"),
     [
-        ({"dram": 1.0, "l2": 0.8}, 0.1, "Confirmed: DRAM by experiments too (time beside DRAM traffic +100 %"),
-        ({"fp32": 0.9}, 1.0, "Contradicted: arithmetic by experiments, DRAM by counters (time beside FP32 work +90 %"),
+        ({"dram": 1.0, "l2": 0.8}, 0.1, "Confirmed: DRAM by experiments too (time alongside DRAM traffic +100 %"),
+        ({"fp32": 0.9}, 1.0, "Contradicted: arithmetic by experiments, DRAM by counters (time alongside FP32 work +90 %"),
         ({"dram": 0.3, "fp32": 0.45}, 0.2, "Undecided: arithmetic or DRAM by experiments, DRAM by counters"),
     ],
 )  # fmt: skip
@@ -204,25 +204,29 @@ def test_a_kind_with_few_runs_says_nothing() -> None:
     assert "dram" not in regime.responses(conditions)
 
 
-def test_a_kernel_that_leaves_no_room_is_told_with_low_confidence() -> None:
+def test_a_kernel_that_leaves_no_room_is_reported_with_low_confidence() -> None:
     whole = kernel({"dram": 1.0, "l2": 0.8}, follows=0.1)
     some = {name: us for name, us in whole.conditions.items() if name not in ("fp32", "shared")}
-    found, told = regime.verdict(replace(whole, conditions=some), H200)
-    assert told is not None
-    assert (told.first, told.confidence) == ("DRAM", "low")
-    said = "There was no room to test arithmetic and on-chip memory."
-    assert said in found.primary.summary
+    found, reported = regime.verdict(replace(whole, conditions=some), H200)
+    assert reported is not None
+    assert (reported.first, reported.confidence) == ("DRAM", "low")
+    message = "There was no room to test arithmetic and on-chip memory."
+    assert message in found.primary.summary
     assert "no room" not in regime.verdict(whole, H200)[0].primary.summary
     none = kernel({}, follows=1.2)
     beside = ("beside", "fp32", "special", "shared", "constant")
     alone = {name: us for name, us in none.conditions.items() if name not in beside}
-    told = regime.tell(replace(none, conditions=alone), H200)
-    assert told is not None
-    assert (told.first, told.second, told.confidence) == ("arithmetic", "latency", "low")
+    reported = regime.regime_of(replace(none, conditions=alone), H200)
+    assert reported is not None
+    assert (reported.first, reported.second, reported.confidence) == (
+        "arithmetic",
+        "latency",
+        "low",
+    )
     del some["dram"]
-    found, told = regime.verdict(replace(whole, conditions=some), H200)
-    assert told is not None
-    assert (told.first, told.confidence) == ("L2", "low")
+    found, reported = regime.verdict(replace(whole, conditions=some), H200)
+    assert reported is not None
+    assert (reported.first, reported.confidence) == ("L2", "low")
     assert "no room to test DRAM and arithmetic" in found.primary.summary
 
 

@@ -48,7 +48,7 @@ def test_case_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases.names())
-def test_mended_case_is_not(name: str) -> None:
+def test_fixed_case_is_not(name: str) -> None:
     case = cases.read(name)
     fixed: dict[str, Any] = {
         **case,
@@ -115,7 +115,7 @@ def test_no_file_names_a_rule_of_another() -> None:
     """What others ask of a rule it declares. "unknown" is also an English word and goes unchecked;
     words for readers may say "see <title>". A switch names the causes that it is for: a rule does
     not know what can be tried (test_switches.py tests that those names exist). So do measured savings
-    (achieved.py), and a cause of a step that kernels of their own have too."""
+    (achieved.py), and a cause of a step that their own kernels have too."""
     ids = set(bottleneck_ids()) - {"unknown"}
     titles = set(map(title, ids))
     for path in (ROOT / "ncu_toolkit").rglob("*.py"):

@@ -83,7 +83,7 @@ MULTIPLY = many(64, lambda n: f"FFMA R{100 + n}, R8, R12, R{100 + n}")
 
 
 def test_cycles_of_each_unit() -> None:
-    """An 8x8 patch a thread: 64 FFMA at 4 warps a cycle tie with 4 LDS.128 at 128 bytes a cycle."""
+    """An 8x8 patch a thread: 64 FFMA at 4 warps per cycle tie with 4 LDS.128 at 128 bytes per cycle."""
     code = function(
         MULTIPLY + "\n" + many(4, lambda n: f"LDS.128 R{8 + 4 * n}, [R3]"), loop=False
     ).instructions[:-1]
@@ -275,13 +275,13 @@ def test_occupancy_and_launch() -> None:
         == "possible"
     )
     assert not found(MULTIPLY, occupancy=full, grid_blocks=132 * 8, sm_count=132)
-    for blocks, said in (
+    for blocks, message in (
         (1, "The grid has 1 block for 132 SMs"),
         (132 * 8 + 1, "The grid is just over 1 wave (1 block more) and takes as long as 2."),
         (132 * 9, "The grid is 1.12 waves and takes as long as 2."),
     ):
         known = facts(MULTIPLY, occupancy=full, grid_blocks=blocks, sm_count=132)
-        assert any(each.summary.startswith(said) for each in diagnose_code(known))
+        assert any(each.summary.startswith(message) for each in diagnose_code(known))
 
 
 def test_a_chain_is_hidden_by_enough_warps() -> None:

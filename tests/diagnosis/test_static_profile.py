@@ -24,7 +24,7 @@ def of(rung: str) -> Profile:
 
 @needs_recording
 def test_the_code_of_a_recorded_launch() -> None:
-    """The kernel's promise: a 128x128 tile, 8x8 results a thread, 16-byte shared loads, no
+    """The kernel's promise: a 128x128 tile, 8x8 results per thread, 16-byte shared loads, no
     spills."""
     profile = of("vectorized")
     found = code_of(profile)

@@ -1,4 +1,4 @@
-"""What a step is said to have changed, and predictions held against what was achieved: true in all
+"""What a step changed, and predictions compared with what was achieved: true in all
 cases, one speedup a step."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def found(bottleneck: str, speedup: float, *, good: bool = False) -> Finding:
     return Finding(bottleneck, "", "high", (), speedup, (), (), good=good)
 
 
-def told(*verdicts: tuple[Finding, ...]) -> Callable[[Profile], Diagnosis]:
+def diagnosing(*verdicts: tuple[Finding, ...]) -> Callable[[Profile], Diagnosis]:
     """A stand-in for the diagnosis: one list of findings a call, in order."""
     waiting = iter(verdicts)
     return lambda profile: Diagnosis(next(waiting))
@@ -53,7 +53,7 @@ def test_step_is_explained() -> None:
     assert step.speedup == pytest.approx(10.0)
     text = " ".join(step.text)
     assert "10.0× faster" in text
-    assert "under the profiler" in step.text[0], "which clock is said"
+    assert "under the profiler" in step.text[0], "which clock is stated"
     assert "LG throttle" in text
     assert "predicted to give" in text
     assert "undeclared" not in text
@@ -69,11 +69,16 @@ def test_step_without_times_says_so() -> None:
 
 def test_timed_goes_before_profiled() -> None:
     step = StepExplanation(
-        timed(300.0, 1000.0), timed(100.0, 500.0), "memory-latency", told((LATENCY,), (PRESSURE,))
+        timed(300.0, 1000.0),
+        timed(100.0, 500.0),
+        "memory-latency",
+        diagnosing((LATENCY,), (PRESSURE,)),
     )
     assert (step.speedup, step.clock) == (pytest.approx(3.0), "timed")
     assert "3.00× faster" in step.text[0]
-    assert "2.00×" not in " ".join(step.text[:-2]), "the profiler's own ratio is not said beside it"
+    assert "2.00×" not in " ".join(step.text[:-2]), (
+        "the profiler's own ratio is not shown next to it"
+    )
 
 
 def test_beyond_the_prediction_says_what_else_went() -> None:
@@ -81,7 +86,7 @@ def test_beyond_the_prediction_says_what_else_went() -> None:
         timed(400.0),
         timed(100.0, registers_per_thread=200),
         "memory-latency",
-        told((LATENCY, CONFLICT), (PRESSURE,)),
+        diagnosing((LATENCY, CONFLICT), (PRESSURE,)),
     )
     text = " ".join(step.text)
     assert "Removing this cause (memory latency) was predicted to give 2.00×" in text
@@ -97,7 +102,7 @@ def test_slower_says_so_and_why() -> None:
         timed(200.0, 200.0, sm_cycles=2e5, sm_active_cycles=99e3),
     )
     step = StepExplanation(
-        fast, slow, "shared-bank-conflict", told((LATENCY, PRESSURE, CONFLICT), (LATENCY,))
+        fast, slow, "shared-bank-conflict", diagnosing((LATENCY, PRESSURE, CONFLICT), (LATENCY,))
     )
     text = " ".join(step.text)
     assert "2.00× slower" in text
@@ -116,7 +121,7 @@ def test_a_roof_is_not_removed() -> None:
         timed(110.0, fma_pipe_active=0.6),
         timed(100.0, fma_pipe_active=0.7),
         "fp32-pipe",
-        told((roof,), (roof,)),
+        diagnosing((roof,), (roof,)),
     )
     text = " ".join(step.text)
     assert "Removing" not in text

@@ -1,4 +1,4 @@
-"""Do the recordings bear out what the kernels' headers say, and the story of the FP32 ladder?
+"""Do the recordings confirm what the kernels' headers say, and the story of the FP32 ladder?
 Failures carry the measured figures."""
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_the_broken_pipeline_waits_where_its_copy_lands(run: Run, size: str) -> 
 
     broken, fixed = landing("async_copy_broken"), landing("async_copy")
     assert broken > 1.4 * fixed, (
-        f"long_scoreboard + barrier: {broken:.3f} cycles an instruction broken, {fixed:.3f} fixed"
+        f"long_scoreboard + barrier: {broken:.3f} cycles per instruction broken, {fixed:.3f} fixed"
     )
     assert recorded.profile(run, "async_copy", size).mix.executed("LDGSTS") > 0
 

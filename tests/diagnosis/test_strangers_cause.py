@@ -49,10 +49,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cause_is_the_experts(read: tuple[str, int, str, str, str, float], folder: Path) -> None:
     name, launch, cause, named, wrong, gained = read
     first = diagnose(profiles(name, folder)[launch]).primary
-    told = " ".join((first.summary, *first.advice))
+    reported = " ".join((first.summary, *first.advice))
     assert (first.bottleneck, first.good) == (cause, named == "At its roof")
-    assert named in told
-    assert wrong not in told
+    assert named in reported
+    assert wrong not in reported
     if gained:
         assert first.interval is not None
         assert first.interval[0] <= gained <= first.interval[1]
@@ -69,7 +69,7 @@ def test_a_report_of_few_sections_leaves_open_what_idles_lanes(folder: Path) -> 
     assert all("by shuffles" not in step for step in roof.advice)
 
 
-def test_no_other_cause_is_told_of_a_product_s_fragments(folder: Path) -> None:
+def test_no_other_cause_is_reported_of_a_product_s_fragments(folder: Path) -> None:
     found = diagnose(profiles("t4-wmma-from-global", folder)[2])
     assert "uncoalesced-global-access" not in [each.bottleneck for each in found.findings]
     assert all("lanes are not contiguous" not in each.summary for each in found.findings)

@@ -63,8 +63,8 @@ def test_idle_lanes_are_no_divergence(name: str, launch: int) -> None:
 def test_lanes_past_the_edge_do_not_save_bytes() -> None:
     """22.7 of 32 lanes work, at the edge of a matrix. The launch waits for memory, so full warps
     would save next to nothing."""
-    told = {each.bottleneck: each.reason for each in verdict("a40-im2col", 6).considered}
-    assert "It is present, but removing it would save only" in told["idle-threads"]
+    reported = {each.bottleneck: each.reason for each in verdict("a40-im2col", 6).considered}
+    assert "It is present, but removing it would save only" in reported["idle-threads"]
 
 
 def test_warps_that_leave_at_once_show_in_the_counters() -> None:
@@ -74,7 +74,7 @@ def test_warps_that_leave_at_once_show_in_the_counters() -> None:
     assert "65 waves" in primary.summary
 
 
-def test_a_block_of_sixteen_in_a_column_is_told() -> None:
+def test_a_block_of_sixteen_in_a_column_is_reported() -> None:
     """The same program runs 20 times faster with 32×2 blocks: lanes then lie side by side. Full warps
     alone would not help, since L1 is full."""
     found = verdict("t400-turing", 0)

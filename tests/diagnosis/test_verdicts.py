@@ -30,15 +30,17 @@ RECORDINGS = pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda fold
 def check(found: Diagnosis, expect: dict[str, Any]) -> None:
     """Hold a verdict to what a case says of it."""
     primary = found.primary
-    said = f"{primary.bottleneck} {primary.speedup}: {primary.summary}"
-    assert primary.bottleneck == expect.get("bottleneck", primary.bottleneck), said
-    assert primary.bottleneck != expect.get("not"), said
-    assert primary.good == expect.get("good", primary.good), said
-    assert (primary.speedup is not None) == expect.get("figure", primary.speedup is not None), said
+    message = f"{primary.bottleneck} {primary.speedup}: {primary.summary}"
+    assert primary.bottleneck == expect.get("bottleneck", primary.bottleneck), message
+    assert primary.bottleneck != expect.get("not"), message
+    assert primary.good == expect.get("good", primary.good), message
+    assert (primary.speedup is not None) == expect.get("figure", primary.speedup is not None), (
+        message
+    )
     for words in expect.get("says", ()):
-        assert words in primary.summary, said
+        assert words in primary.summary, message
     for words in expect.get("says_not", ()):
-        assert words not in primary.summary, said
+        assert words not in primary.summary, message
     for words in expect.get("advises", ()):
         assert any(words in advice for advice in primary.advice), primary.advice
     for words in expect.get("advises_not", ()):

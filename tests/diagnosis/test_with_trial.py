@@ -86,7 +86,7 @@ def test_other_results_are_no_gain(found: ProgramDiagnosis) -> None:
     assert (one.switch, one.measured_us) == ("", None)
 
 
-def test_no_gain_is_told_and_comes_last(found: ProgramDiagnosis) -> None:
+def test_no_gain_is_reported_and_comes_last(found: ProgramDiagnosis) -> None:
     last = with_trial(found, trial(tried("tf32", 1.0))).findings[-1]
     assert (last.rule, last.measured_us) == ("fp32-matmul", 0.0)
 

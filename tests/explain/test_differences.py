@@ -95,7 +95,7 @@ def alone(profile: Profile, name: str, times: int = 1, factor: float = 1.0) -> g
     return replace(side(known), name=name, times_us=(lasts,) * times, profiles=(known,) * times)
 
 
-def test_what_has_no_partner_is_told_by_the_total(launches: tuple[Profile, Profile]) -> None:
+def test_what_has_no_partner_is_reported_by_the_total(launches: tuple[Profile, Profile]) -> None:
     fast, slow = launches[1], launches[0]
     old = {(1,): alone(fast, "fused"), (2,): alone(slow, "gone_twice", 2)}
     new = {(1,): alone(slow, "fused")}
@@ -108,7 +108,7 @@ def test_what_has_no_partner_is_told_by_the_total(launches: tuple[Profile, Profi
     columns = [column.label for column in shown.kernels.columns]
     row = dict(zip(columns[1:], rows(shown.kernels)["gone_twice"], strict=True))
     assert (row["launches"], row["new"], row["change"]) == ("2", "–", "gone")
-    assert "What follows is of fused alone" in shown.kernels.note
+    assert "What follows is about fused only" in shown.kernels.note
     assert not any("only in the old" in note for note in shown.notes), "the row says it"
     for text in (markdown.markdown(shown), html.answer_page(shown, "C", definitions())):
         assert "Total: " in text
@@ -150,7 +150,7 @@ def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, 
         found = differences.outcome(old, replace(new, time_us=after))
         assert found
         assert found.inside is inside
-        first, second = differences.told(found, old, new)
+        first, second = differences.against_prediction(found, old, new)
         assert first.endswith(f"which lies {side_of_it} that interval.")
         assert second.startswith("Another limit remains: Grid too small, ")
     # An interval that is shown as open ends nowhere.
@@ -159,14 +159,18 @@ def test_a_prediction_is_compared_with_what_came_of_it(launches: tuple[Profile, 
     )
     assert open_ended
     assert open_ended.inside is True
-    assert differences.told(open_ended, old, new)[0].endswith("lies inside that interval.")
+    assert differences.against_prediction(open_ended, old, new)[0].endswith(
+        "lies inside that interval."
+    )
     at_roof = replace(new, state="roof", title="At the DRAM roof", gain="nothing left to gain")
     assert (
-        differences.told(found, old, at_roof)[1]
+        differences.against_prediction(found, old, at_roof)[1]
         == "The new kernel is at the DRAM roof, nothing left to gain."
     )
     same = replace(new, bottleneck=old.bottleneck)
-    assert differences.told(found, old, same)[1].startswith("The same limit remains: ")
+    assert differences.against_prediction(found, old, same)[1].startswith(
+        "The same limit remains: "
+    )
     for changed in (
         replace(new, time_us=158.0),  # within what two profiles of one kernel differ by
         replace(new, time_us=200.0),
@@ -255,7 +259,7 @@ def test_the_first_line_has_the_times_of_the_table(launches: tuple[Profile, Prof
     assert shown.headline.endswith("no difference (72.7 µs)")
     assert shown.kernels
     assert [cell.text for cell in shown.kernels.rows[0]][1:3] == ["72.7 µs"] * 2
-    assert "a card shows one typical launch" in shown.points[0]
+    assert "a card shows the median launch" in shown.points[0]
 
 
 def test_the_short_form_has_what_moved_most(launches: tuple[Profile, Profile]) -> None:

@@ -35,7 +35,7 @@ def test_loads_lie_on_one_axis_of_time() -> None:
     assert found.note.endswith("Too few samples: DRAM.")
 
 
-def test_a_tail_is_told() -> None:
+def test_a_tail_is_reported() -> None:
     """Of the unit that is busiest on average; a short end is none."""
     profile = render_fixture.profile("naive", 1024, 0)
 

@@ -71,7 +71,7 @@ SPELLED = StepFinding(
 OPTIMIZER = StepFinding(
     rule="optimizer-launches",
     title="Optimizer of 62 × 12 launches",
-    summary="Each parameter is updated by launches of its own.",
+    summary="Each parameter is updated by its own launches.",
     confidence="low",
     ceiling_us=2_400.0,
     ops=(3,),
@@ -161,7 +161,7 @@ def test_the_first_screen_answers() -> None:
     assert re.search(r"products +█+▍? +67 %", text)
 
 
-def test_idle_time_is_one_bar_and_its_causes_are_told() -> None:
+def test_idle_time_is_one_bar_and_its_causes_are_reported() -> None:
     first = explain.program_answer(gpt()).cards[0]
     idle = [bar for bar in first.bars if bar.label == "GPU idle"]
     assert [round(bar.busy * 100) for bar in idle] == [6]
@@ -230,28 +230,28 @@ def test_every_writer_shows_the_same(form: str) -> None:
 
 
 def test_gains_of_three_kinds() -> None:
-    def said(wall_us: float = 46_600.0, busy: float = 1.0, **changes: object) -> str:
+    def message(wall_us: float = 46_600.0, busy: float = 1.0, **changes: object) -> str:
         account = Account(wall_us, (), (), (busy * wall_us,))
         finding = msgspec.structs.replace(FP32, **changes)
         return plain(explain.saving(finding, gpt(account=account)))
 
-    assert said() == "saves up to 27 of 46.6 ms"
-    assert said(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (20 to 30)"
-    assert said(expected_us=(20e3, 40e3, 46.6e3)) == "saves about 40 of 46.6 ms (20 or more)"
-    assert said(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
-    assert said(measured_us=0.0) == "no gain when tried"
-    assert said(good=True) == "nothing to gain"
-    assert said(974_000.0, ceiling_us=128_400.0) == "saves up to 128 of 974 ms"
-    assert said(2_500_000.0, ceiling_us=120_000.0) == "saves up to 0.12 of 2.50 s"
-    assert said(12_900.0, ceiling_us=12_830.0) == "saves up to 12.8 of 12.9 ms"
-    assert said(812.0, ceiling_us=3.26) == "saves up to 3.3 of 812 µs"
-    assert said(busy=0.4) == "saves up to 58 % of the step"
-    assert said(busy=0.4, ceiling_us=46.5e3) == "saves up to 99.8 % of the step"
+    assert message() == "saves up to 27 of 46.6 ms"
+    assert message(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (20 to 30)"
+    assert message(expected_us=(20e3, 40e3, 46.6e3)) == "saves about 40 of 46.6 ms (20 or more)"
+    assert message(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
+    assert message(measured_us=0.0) == "no gain when tried"
+    assert message(good=True) == "nothing to gain"
+    assert message(974_000.0, ceiling_us=128_400.0) == "saves up to 128 of 974 ms"
+    assert message(2_500_000.0, ceiling_us=120_000.0) == "saves up to 0.12 of 2.50 s"
+    assert message(12_900.0, ceiling_us=12_830.0) == "saves up to 12.8 of 12.9 ms"
+    assert message(812.0, ceiling_us=3.26) == "saves up to 3.3 of 812 µs"
+    assert message(busy=0.4) == "saves up to 58 % of the step"
+    assert message(busy=0.4, ceiling_us=46.5e3) == "saves up to 99.8 % of the step"
     likely = (20e3, 26e3, 30e3)
-    assert said(busy=0.4, expected_us=likely) == "saves about 56 % of the step (43 to 64 %)"
+    assert message(busy=0.4, expected_us=likely) == "saves about 56 % of the step (43 to 64 %)"
     likely = (20e3, 40e3, 46.6e3)
-    assert said(busy=0.4, expected_us=likely) == "saves about 86 % of the step (43 % or more)"
-    assert said(busy=0.4, measured_us=28_700.0) == "saves 62 % of the step, measured"
+    assert message(busy=0.4, expected_us=likely) == "saves about 86 % of the step (43 % or more)"
+    assert message(busy=0.4, measured_us=28_700.0) == "saves 62 % of the step, measured"
 
 
 def test_a_healthy_step_says_so() -> None:
@@ -262,11 +262,11 @@ def test_a_healthy_step_says_so() -> None:
     )
     text = shown(explain.program_answer(healthy(considered=ruled)))
     assert "Nothing stands out" in text
-    assert "No known cause of lost time shows." in text
+    assert "No known cause of lost time was found." in text
     assert "saves" not in text
     assert "then" not in text
     bare = explain.program_answer(healthy())
-    assert bare.cards[0].summary == "No known cause of lost time shows."
+    assert bare.cards[0].summary == "No known cause of lost time was found."
     good = msgspec.structs.replace(
         FP32, good=True, title="Products on tensor cores", summary="They are."
     )
@@ -345,7 +345,7 @@ def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> Non
     answer = explain.program_answer(small, {0: (profile, Diagnosis((roof,)))})
     first, second = answer.cards
     assert plain(first.title) == "67 % of the step is at or near a roof of the GPU"
-    assert first.sureness == "if all work is needed"
+    assert first.sureness == "unless it does unneeded work"
     assert first.then[0][0] == OPTIMIZER.title
     assert second.title == OPTIMIZER.title
     slow = Finding("tail-effect", "Uneven.", "low", (), None, (), ())
@@ -356,21 +356,21 @@ def test_what_most_of_the_step_goes_into_leads_where_findings_are_small() -> Non
 
 
 def test_what_the_trace_lacks_is_one_sentence() -> None:
-    def said(*lacks: Lack) -> str:
+    def message(*lacks: Lack) -> str:
         return explain.lacking(gpt(lacks).step.trace)
 
-    assert said() == said("marks", "registers") == ""
-    assert said("lines") == (
+    assert message() == message("marks", "registers") == ""
+    assert message("lines") == (
         "The trace does not show which line launches a kernel; ncu-toolkit profile -- PROGRAM records it for Python."
     )
     ours = msgspec.structs.replace(gpt(("lines",)).step.trace, source="ncu-toolkit 0.1.0")
     assert explain.lacking(ours) == "", "a program in C++ has none"
-    assert said("host calls", "lines", "memory kinds") == (
+    assert message("host calls", "lines", "memory kinds") == (
         "The trace does not show why the GPU idles, which line launches a kernel or whether the host's "
         "memory is pinned; ncu-toolkit profile -- PROGRAM records it for Python."
     )
     record = "No host times and no idle time: record them with ncu-toolkit profile -- PROGRAM."
-    assert said("wall time", "host calls") == record
+    assert message("wall time", "host calls") == record
     text = shown(explain.program_answer(gpt(("wall time",))))
     assert "GPU busy" not in text
     assert "note    No host times and no idle time: record them with" in text
@@ -429,7 +429,7 @@ def test_a_generic_kernel_is_called_by_its_functor(kernel: str, function: str, l
     assert explain.label_of(Launch(kernel, function, (1, 1, 1), (1, 1, 1))) == label
 
 
-def test_a_kernel_of_ones_own_that_takes_most_time_is_told_where_nothing_else_is() -> None:
+def test_a_kernel_of_ones_own_that_takes_most_time_is_reported_where_nothing_else_is() -> None:
     trace = program_traces.no_step()
     own = Launch("mine(float*)", "mine", (64, 1, 1), (256, 1, 1))
     trace = msgspec.structs.replace(

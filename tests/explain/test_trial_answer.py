@@ -6,7 +6,7 @@ import msgspec
 
 from ncu_toolkit.base.render.markdown import markdown
 from ncu_toolkit.base.render.text import plain_text
-from ncu_toolkit.program.explain.trial import told, trial_answer
+from ncu_toolkit.program.explain.trial import trial_answer, tried_lines
 from ncu_toolkit.program.model import ProgramTrial, Tried
 
 TF32 = Tried(
@@ -37,10 +37,10 @@ def shown(*tried: Tried) -> str:
 
 def test_the_best_is_on_the_card() -> None:
     text = shown(TF32, BROKE, OTHER)
-    assert text.startswith("train.py · step of 46.6 ms · NVIDIA H100 · 5 runs a side")
+    assert text.startswith("train.py · step of 46.6 ms · NVIDIA H100 · 5 runs per side")
     assert "measured 46.6 → 17.9 ms (2.60×)" in text
     assert 'torch.set_float32_matmul_precision("high")' in text
-    assert "Products round their inputs to 10 bits" in text
+    assert "Products round their inputs to 10 mantissa bits" in text
     assert "compile: The program fails with it: exit code 1: no." in text
     assert "bf16-autocast: Results differ: 7.086 → 9" in text
 
@@ -61,11 +61,11 @@ def test_the_table_tells_all() -> None:
 def test_text_of_the_program_is_shown_safely() -> None:
     hostile = msgspec.structs.replace(BROKE, said="It says \x1b[31m<b>.")
     assert "\x1b" not in shown(hostile)
-    assert "\x1b" not in " ".join(told(trial(hostile)))
+    assert "\x1b" not in " ".join(tried_lines(trial(hostile)))
 
 
 def test_the_answer_to_the_trace_tells_it() -> None:
-    assert told(trial(TF32, BROKE)) == [
+    assert tried_lines(trial(TF32, BROKE)) == [
         "Tried: tf32 took the step from 46.6 to 17.9 ms.",
-        "Tried without a gain to keep: compile.",
+        "Tried without gain: compile.",
     ]

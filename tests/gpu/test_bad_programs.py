@@ -49,19 +49,19 @@ def kept(tmp_path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "shown"),
     [
         ("return", ""),
         ("kill", "ended with exit code 137 when it was recorded"),
         ("unfinished", "had not ended"),
     ],
 )
-def test_how_it_ends(profiled: Profiled, tmp_path: Path, how: str, said: str) -> None:
+def test_how_it_ends(profiled: Profiled, tmp_path: Path, how: str, shown: str) -> None:
     done = profiled("9", how)
     assert done.exit_code == 0, done.output
     assert "app · step of" in done.output
     assert "27 launches" not in done.output  # a step, not the run
-    assert said in " ".join(done.output.split())
+    assert shown in " ".join(done.output.split())
     assert {"program.ncu-trace", "profile.ncu-rep", "step.html", "index.html"} <= kept(tmp_path)
 
 
@@ -74,12 +74,12 @@ def test_a_program_that_does_not_end(
     done = profiled("3", "wait", options=options)
     assert done.exit_code == 0, done.output
     assert "exit code" not in done.output
-    assert f"The recorded run was ended after {after}, as was asked" in done.output
+    assert f"The recorded run was ended after {after}, as requested" in done.output
     assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("program", "injected", "said"),
+    ("program", "injected", "shown"),
     [
         ((sys.executable, "-c", "print(1)"), "", "did not use CUDA, or was killed before it did"),
         ((sys.executable, "-c", "raise SystemExit(3)"), "", "it ended with exit code 3"),
@@ -89,21 +89,21 @@ def test_a_program_that_does_not_end(
 )
 def test_nothing_to_profile(
     profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    program: tuple[str, ...], injected: str, said: str,
+    program: tuple[str, ...], injected: str, shown: str,
 ) -> None:  # fmt: skip
     if injected:
         monkeypatch.setenv("CUDA_INJECTION64_PATH", injected)
     done = profiled(*program)
     assert isinstance(done.exception, UsageProblem)
-    assert said in str(done.exception)
+    assert shown in str(done.exception)
     assert not kept(tmp_path)
 
 
-@pytest.mark.parametrize("said", ["another profiler", "no CUPTI library was found"])
+@pytest.mark.parametrize("shown", ["another profiler", "no CUPTI library was found"])
 def test_without_a_recording_the_first_launches_are_profiled(
-    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str
 ) -> None:
-    if said == "another profiler":
+    if shown == "another profiler":
         monkeypatch.setenv("FAKE_STATUS", "39")
     else:
         monkeypatch.setattr(
@@ -111,12 +111,12 @@ def test_without_a_recording_the_first_launches_are_profiled(
         )
     done = profiled("9")
     assert done.exit_code == 0, done.output
-    assert f"note: no step was recorded: {said}" in done.output
+    assert f"note: no step was recorded: {shown}" in done.output
     assert "profile.ncu-rep" in kept(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("says", "problem", "said"),
+    ("says", "problem", "shown"),
     [
         ("==ERROR== ERR_NVGPUCTRPERM", EnvironmentProblem, "may not read the GPU's performance"),
         ("==WARNING== No kernels were profiled.", UsageProblem, "launched none of the"),
@@ -124,13 +124,13 @@ def test_without_a_recording_the_first_launches_are_profiled(
     ],
 )
 def test_no_counters(
-    profiled: Profiled, tmp_path: Path, says: str, problem: type[Exception], said: str
+    profiled: Profiled, tmp_path: Path, says: str, problem: type[Exception], shown: str
 ) -> None:
     """The answer is given without causes by counters; the error says why."""
     (tmp_path / "says").write_text(f"{says}\n")
     done = profiled("9")
     assert isinstance(done.exception, problem)
-    assert said in str(done.exception)
+    assert shown in str(done.exception)
     assert "app · step of" in done.output
     assert {"program.ncu-trace", "step.html"} <= kept(tmp_path)
 

@@ -37,7 +37,7 @@ def test_the_command_line_of_a_ladder() -> None:
 
 
 def test_mpirun_is_started_by_its_name() -> None:
-    """By an absolute path it would take the programs of its own folder, another Python among them."""
+    """By an absolute path it would take the its own programs folder, another Python among them."""
     words = argv(NCU, replace(PLAIN, command=("mpirun", "-np", "2", "./app")))
     assert words[-5:] == ["env", "mpirun", "-np", "2", "./app"]
     assert "env" not in argv(NCU, replace(PLAIN, command=("/opt/mpi/bin/mpirun", "./app")))

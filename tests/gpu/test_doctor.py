@@ -89,7 +89,9 @@ def test_an_ncu_newer_than_the_module_is_a_warning(monkeypatch: pytest.MonkeyPat
     assert doctor._versions().state == "ok"
 
 
-def test_a_check_that_breaks_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_breaks_is_reported_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken() -> collect.Ncu:
         raise ValueError("odd")
 

@@ -117,7 +117,7 @@ def test_ends(recorded: Recorded, how: str, code: int, note: str) -> None:
     assert bool(trace.notes) == bool(note)
 
 
-def test_what_a_hard_exit_loses_is_told(recorded: Recorded) -> None:
+def test_what_a_hard_exit_loses_is_reported(recorded: Recorded) -> None:
     code, folder = recorded(
         "3", "_exit", asked=RecordOptions(environment={"NCU_TOOLKIT_RECORD_PERIOD": "1"})
     )
@@ -125,7 +125,7 @@ def test_what_a_hard_exit_loses_is_told(recorded: Recorded) -> None:
     assert not any("ended\n" in path.read_text() for path in folder.glob("*.facts"))
 
 
-def test_a_profiler_inside_the_program_is_told(recorded: Recorded) -> None:
+def test_a_profiler_inside_the_program_is_reported(recorded: Recorded) -> None:
     """PyTorch's gives CUPTI its own clock and takes the records (seen: 16 of 90 launches)."""
     _, folder = recorded("3")
     (facts,) = folder.glob("*.facts")
@@ -533,7 +533,7 @@ def test_records_that_are_too_short_are_refused(recorded: Recorded) -> None:
         read_recording(folder)
 
 
-def test_a_full_recording_is_told(recorded: Recorded) -> None:
+def test_a_full_recording_is_reported(recorded: Recorded) -> None:
     small = RecordOptions(environment={"NCU_TOOLKIT_RECORD_BYTES": "2000000"})
     _, folder = recorded("20000", asked=small)
     trace = read_recording(folder)
@@ -611,7 +611,7 @@ def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_regular_file_hangs_nothing(recorded: Recorded, name: str, kind: str) -> None:
     _, folder = recorded("3")
     os.mkfifo(folder / name) if kind == "fifo" else (folder / name).symlink_to("/dev/zero")
-    with pytest.raises(InputProblem, match=f"'{name}' in the recording is no regular file"):
+    with pytest.raises(InputProblem, match=f"'{name}' in the recording is not a regular file"):
         read_recording(folder)
 
 

@@ -42,7 +42,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ncu:
 
 
 def start(*arguments: str, part: str = "0.15") -> subprocess.Popen[str]:
-    """`ncu-toolkit` in a process of its own, on a GPU that is none. The stand-in for ncu takes 0.1
+    """`ncu-toolkit` in its own process, on a GPU that is none. The stand-in for ncu takes 0.1
     s a case, so that a part has two."""
     words = [sys.executable, ladder_runs.__file__, "code", part, *arguments]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

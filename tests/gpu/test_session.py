@@ -201,7 +201,9 @@ class OutOfMemoryError(Exception):
     """As CuPy raises it: told by its name."""
 
 
-def test_out_of_memory_while_timing_is_told_with_a_remedy(cupy: FakeCupy, tmp_path: Path) -> None:
+def test_out_of_memory_while_timing_is_reported_with_a_remedy(
+    cupy: FakeCupy, tmp_path: Path
+) -> None:
     def full(arguments: object) -> None:
         raise OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes")
 

@@ -39,7 +39,7 @@ if name: setattr(importlib.import_module(module), name, hang)
 from ncu_toolkit.__main__ import run
 run()
 """
-#: It starts a process with a session of its own, and becomes a program that works until it is ended.
+#: It starts a process with its own session, and becomes a program that works until it is ended.
 PROGRAM = """
 import os, pathlib, subprocess, sys
 word, app, how = sys.argv[1:]

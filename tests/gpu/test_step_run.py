@@ -156,9 +156,9 @@ def test_a_program_is_recorded_and_then_profiled(played: Played) -> None:
     assert "ms" in done.output
     assert "ncu-toolkit analyze" in done.output
     assert "--kernel-name" not in done.output
-    said = " ".join(done.output.split())
-    assert "had no launch under ncu, or none as recorded" in said
-    assert re.search(r"Recording took 0 s, and profiling \d+ s for 2 launches\.", said)
+    message = " ".join(done.output.split())
+    assert "had no launch under ncu, or none as recorded" in message
+    assert re.search(r"Recording took 0 s, and profiling \d+ s for 2 launches\.", message)
     reports = played.folder / "reports"
     assert f'href="./{run.name}/step.html"' in (reports / "index.html").read_text()
     assert 'href="./step.html"' in (run / "index.html").read_text()
@@ -307,8 +307,8 @@ def test_launches_that_do_not_come_cost_no_more_than_is_promised(
     done = profiled(played)
     assert time.monotonic() - began < 55
     assert done.exit_code == 0, done.output
-    said = " ".join(done.output.split())
-    assert re.search(r"was ended after 0 s, a limit that --launches \d+ lifts", said)
+    message = " ".join(done.output.split())
+    assert re.search(r"was ended after 0 s, a limit that --launches \d+ lifts", message)
     done = profiled(played, "--launches", "2", "--timeout", "3")
     assert "was ended under ncu" not in done.output
 

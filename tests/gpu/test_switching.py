@@ -83,7 +83,7 @@ Ran = Callable[..., tuple[str, list[dict[str, Any]]]]
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Ran:
-    """What a script prints with switches on, and what was told of them."""
+    """What a script prints with switches on, and what was reported of them."""
     (tmp_path / "torch.py").write_text(TORCH)
 
     def run(
@@ -216,7 +216,7 @@ def test_the_call_is_pytorch_s_own_again(ran: Ran) -> None:
     assert ran(script.format(60), "compile")[0] == "__call__"
 
 
-def test_a_hook_that_fails_is_told_and_the_program_goes_on(ran: Ran, tmp_path: Path) -> None:
+def test_a_hook_that_fails_is_reported_and_the_program_goes_on(ran: Ran, tmp_path: Path) -> None:
     text = (tmp_path / "torch.py").read_text()
     (tmp_path / "torch.py").write_text(
         text.replace(

@@ -73,7 +73,7 @@ def names(found: Sequence[TryVariant]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("tf23", "Did you mean 'tf32'"),
         ("tf32:1", "takes no value"),
@@ -81,10 +81,10 @@ def names(found: Sequence[TryVariant]) -> list[str]:
         ("fast-math", "needs the command that builds the program"),
     ],
 )
-def test_names_that_are_none(name: str, said: str) -> None:
+def test_names_that_are_none(name: str, message: str) -> None:
     with pytest.raises(UsageProblem) as found:
         variants([name])
-    assert said in str(found.value)
+    assert message in str(found.value)
 
 
 def test_rounds_alternate_in_turning_order() -> None:
@@ -359,7 +359,7 @@ class nn:
 def test_switches_that_are_of_no_use(
     runner: Callable[..., ProgramRunner], made: Path, tmp_path: Path
 ) -> None:
-    """One changes results, one breaks the program, one changes nothing; each is told as such, and only
+    """One changes results, one breaks the program, one changes nothing; each is reported as such, and only
     the first runs in all rounds."""
     (tmp_path / "torch.py").write_text(FAKE_TORCH)
     log = tmp_path / "log"

@@ -32,10 +32,10 @@ if not CORPUS.is_dir():
 @pytest.mark.parametrize(
     ("cc", "threads", "registers", "shared", "limits", "blocks"),
     [
-        # H100: 80 registers are 2560 a warp, 6 warps a partition, 24 warps; 256 threads are 8
+        # H100: 80 registers are 2560 per warp, 6 warps a partition, 24 warps; 256 threads are 8
         # warps.
         ((9, 0), 256, 80, 32768, {"warps": 8, "blocks": 32, "registers": 3, "shared memory": 6}, 3),
-        # A100: 100 registers round up to 104, 3328 a warp, 4 warps a partition.
+        # A100: 100 registers round up to 104, 3328 per warp, 4 warps a partition.
         ((8, 0), 128, 100, 0, {"warps": 16, "blocks": 32, "registers": 4, "shared memory": 164}, 4),
         # RTX 30: 16 block slots hold 16 warps of 32 threads.
         ((8, 6), 32, 32, 0, {"warps": 48, "blocks": 16, "registers": 64, "shared memory": 100}, 16),

@@ -87,7 +87,7 @@ def cupy_of(library: Library) -> Any:
     )
 
 
-def test_matrices_are_told_as_a_library_counts_them_and_the_fastest_algorithm_runs(
+def test_matrices_are_reported_as_a_library_counts_them_and_the_fastest_algorithm_runs(
     library: Library,
 ) -> None:
     """C^T = B^T A^T, by columns; B that is held transposed, with longer rows, is turned."""
@@ -111,7 +111,7 @@ def test_matrices_are_told_as_a_library_counts_them_and_the_fastest_algorithm_ru
     assert turned == [[3, 1], [4, 0]]
 
 
-def test_no_algorithm_and_a_failed_call_are_told(library: Library) -> None:
+def test_no_algorithm_and_a_failed_call_are_reported(library: Library) -> None:
     cp = cupy_of(library)
     operands = [Operand(cp.zeros((4, 4)), FLOAT32) for _ in range(3)]
     library.times = []

@@ -81,9 +81,9 @@ def test_a_size_is_tokens_head_size_and_mask(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("causal", "is no size of attention"),
-        ("4096x128x2", "is no size of attention"),
-        ("fast", "is no size of attention"),
+        ("causal", "is not a size of attention"),
+        ("4096x128x2", "is not a size of attention"),
+        ("fast", "is not a size of attention"),
         ("4096x96", "no head size 96"),
         ("0x64", "too small"),
         ("2097152x64", "too large"),

@@ -21,7 +21,7 @@ def inputs_of(size: Size) -> np.ndarray:
 
 
 def in_order(x: np.ndarray) -> np.ndarray:
-    """Softmax in float32 with one chain of additions a row, as the first rung makes it."""
+    """Softmax in float32 with one chain of additions per row, as the first rung makes it."""
     e = np.exp(x - x.max(axis=1, keepdims=True))
     total = np.zeros((len(x), 1), dtype=np.float32)
     for column in e.T:

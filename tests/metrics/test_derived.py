@@ -167,10 +167,10 @@ def test_bulk_copies_are_not_all_that_was_not_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "divergent", "told"), [(0.0, 0, 1.0), (0.97, 12, 0.97), (0.9, None, 0.9)]
+    ("share", "divergent", "expected"), [(0.0, 0, 1.0), (0.97, 12, 0.97), (0.9, None, 0.9)]
 )
 def test_no_divergent_branch_is_full_uniformity(
-    share: float, divergent: float | None, told: float
+    share: float, divergent: float | None, expected: float
 ) -> None:
     metrics = {"uniform_branches": share, "divergent_branches": divergent}
-    assert figures.value(cases.build({"metrics": metrics}), "branch_uniformity") == told
+    assert figures.value(cases.build({"metrics": metrics}), "branch_uniformity") == expected

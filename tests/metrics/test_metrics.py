@@ -46,7 +46,7 @@ def test_every_name_exists_on_the_chips_it_claims(cc: tuple[int, int]) -> None:
             names = hardware_names(metric)
             if names and metric.available_on(cc) != any(map(chip.has, names)):
                 wrong.append(
-                    f"{metric.name} ({', '.join(names)}) is said to be {'on' if metric.available_on(cc) else 'missing from'} {nvperf.CHIPS[cc]}"
+                    f"{metric.name} ({', '.join(names)}) is declared {'on' if metric.available_on(cc) else 'missing from'} {nvperf.CHIPS[cc]}"
                 )
     assert not wrong, "; ".join(wrong)
 

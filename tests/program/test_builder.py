@@ -94,7 +94,7 @@ def test_times_count_from_the_first_event() -> None:
     assert (trace.marks[0].start, trace.calls[0].start, trace.ops[0].start) == (0, 10, 30)
 
 
-def test_clocks_that_disagree_are_told() -> None:
+def test_clocks_that_disagree_are_reported() -> None:
     builder = TraceBuilder()
     for number in range(4):
         builder.call(100_000 * number + 50_000, 100_000 * number + 52_000, "cudaMemset", key=number)

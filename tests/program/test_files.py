@@ -61,7 +61,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "renamed") == trace()
 
 
-def test_every_cut_and_every_flipped_byte_is_told(tmp_path: Path) -> None:
+def test_every_cut_and_every_flipped_byte_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "run.ncu-trace"
     write_trace(trace(), path)
     data = path.read_bytes()
@@ -94,7 +94,7 @@ def test_what_older_files_lack_has_its_default(tmp_path: Path) -> None:
     assert read_trace(path).samples == ()
 
 
-def test_another_version_is_told(tmp_path: Path) -> None:
+def test_another_version_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "run.ncu-trace"
     path.write_bytes(packed({"version": 2, "trace": 7}))
     with pytest.raises(InputProblem, match="version 2 of the format, this release reads 1"):
@@ -111,14 +111,14 @@ def test_another_version_is_told(tmp_path: Path) -> None:
         {"marks": (Mark(0, 1, "step", 3),)}, {"devices": (Device("x", (9, 0), max_sm_hz=float("nan")),)},
     ],
 )  # fmt: skip
-def test_places_that_do_not_exist_are_told(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_places_that_do_not_exist_are_reported(tmp_path: Path, wrong: dict[str, object]) -> None:
     path = tmp_path / "run.ncu-trace"
     write_trace(msgspec.structs.replace(trace(), **wrong), path)
     with pytest.raises(InputProblem, match="is a damaged trace"):
         read_trace(path)
 
 
-def test_values_of_other_types_are_told(tmp_path: Path) -> None:
+def test_values_of_other_types_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "run.ncu-trace"
     for document in (
         {"version": 1},
@@ -153,7 +153,7 @@ def test_a_trace_that_needs_too_much_memory_is_refused(
         read_trace(tmp_path / "run.ncu-trace")
 
 
-def test_a_damaged_gzip_is_told(tmp_path: Path) -> None:
+def test_a_damaged_gzip_is_reported(tmp_path: Path) -> None:
     path = kineto_files.write(
         tmp_path / "run.json.gz", kineto_files.trace(kineto_files.launch(1, 1.0))
     )
@@ -199,29 +199,29 @@ def test_other_files(tmp_path: Path) -> None:
         "empty.sqlite": (b"", True, "is empty"),
         "text.sqlite": (b"hello, world, hello", True, "is damaged"),
         "lfs.pt.trace.json": (b"version https://git-lfs.github.com/spec/v1\n", True, "Git LFS"),
-        "list.txt": (b"some text", False, "no trace that is read here"),
+        "list.txt": (b"some text", False, "not a trace in a known format"),
         "other.json": (b'{"schema": "ncu-toolkit/run"}', False, "no list 'traceEvents'"),
-        "report.ncu-rep": (b"NVR\0" + bytes(80), False, "no trace that is read here"),
-        "program": (b"\x7fELF" + bytes(80), False, "no trace that is read here"),
+        "report.ncu-rep": (b"NVR\0" + bytes(80), False, "not a trace in a known format"),
+        "program": (b"\x7fELF" + bytes(80), False, "not a trace in a known format"),
     }
-    for name, (data, is_one, said) in cases.items():
+    for name, (data, is_one, message) in cases.items():
         path = tmp_path / name
         path.write_bytes(data)
         assert is_trace(path) == is_one, name
-        with pytest.raises(InputProblem, match=said) as caught:
+        with pytest.raises(InputProblem, match=message) as caught:
             read_trace(path)
         assert (caught.value.exit_code, "\n" in str(caught.value)) == (4, False)
 
 
 def test_missing_files_folders_and_fifos(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, said in (
+    for name, message in (
         ("none", "no trace at"),
         ("pipe", "not a regular file"),
         ("", "is a folder"),
     ):
         assert not is_trace(tmp_path / name)
-        with pytest.raises(InputProblem, match=said):
+        with pytest.raises(InputProblem, match=message):
             read_trace(tmp_path / name)
     assert is_trace(tmp_path / "none.sqlite")
 

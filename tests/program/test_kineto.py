@@ -205,7 +205,7 @@ def test_work_queued_before_the_recording_is_of_the_same_process(tmp_path: Path)
     assert [(op.call, op.process) for op in found.ops] == [(-1, 100), (0, 100)]
 
 
-def test_only_devices_with_work_are_told(tmp_path: Path) -> None:
+def test_only_devices_with_work_are_reported(tmp_path: Path) -> None:
     devices = [{**H100, "id": number} for number in range(8)]
     found = read(tmp_path, launch(1, 10.0, device=5), deviceProperties=devices)
     assert [device.index for device in found.devices] == [5]
@@ -220,13 +220,13 @@ def test_only_devices_with_work_are_told(tmp_path: Path) -> None:
         {"dur": -1}, {"dur": 1e300}, {"ts": 1e17}, {"ts": "soon"}, {"ts": None},
     ],
 )  # fmt: skip
-def test_absurd_times_are_left_out_and_told(tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_absurd_times_are_left_out_and_reported(tmp_path: Path, bad: dict[str, Any]) -> None:
     events = launch(1, 10.0) + launch(2, 20.0)
     events[3].update(bad)
     found = read(tmp_path, events)
     assert len(found.ops) == 1
-    said = ("impossible times", "could not be read")
-    assert any(text in note for note in found.notes for text in said)
+    message = ("impossible times", "could not be read")
+    assert any(text in note for note in found.notes for text in message)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_names_that_pytorch_does_not_escape_cost_only_their_events(
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         (trace([event("cpu_op", "aten::mm", 1, 1)]), "recorded the CPU only"),
         (trace([event("cuda_runtime", "hipLaunchKernel", 1, 1), launch(1, 1)[1]]), "AMD GPU"),
@@ -286,10 +286,12 @@ def test_names_that_pytorch_does_not_escape_cost_only_their_events(
         (b'{"schemaVersion": NaN}', "damaged JSON"),
     ],
 )
-def test_what_is_no_trace_is_told_in_one_line(tmp_path: Path, document: Any, said: str) -> None:
+def test_what_is_no_trace_is_reported_in_one_line(
+    tmp_path: Path, document: Any, message: str
+) -> None:
     path = write(tmp_path / "odd.pt.trace.json", document)
     assert is_trace(path)
-    with pytest.raises(InputProblem, match=said) as caught:
+    with pytest.raises(InputProblem, match=message) as caught:
         read_trace(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600 + len(str(path))

@@ -126,7 +126,7 @@ def test_marks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event_class", [0, 67])
 def test_a_call_chain_with_python_gives_the_line(tmp_path: Path, event_class: int) -> None:
-    """nsys of 2022 writes the chain to a row of its own, with the call's number."""
+    """nsys of 2022 writes the chain to its own row, with the call's number."""
     strings = tables()["StringIds"]
     more = [
         {"id": 50, "value": "/usr/lib/python3/site-packages/torch/nn.py:9"},
@@ -172,12 +172,12 @@ def test_serial_numbers_of_a_high_machine_are_negative(tmp_path: Path) -> None:
 
 
 def test_what_nsys_says_of_lost_events_is_a_note(tmp_path: Path) -> None:
-    said = [
+    message = [
         {"text": "Not all CUDA events might have been collected.\n/home/x", "severity": 2},
         {"text": "CUDA injection initialized successfully.", "severity": 1},
         {"text": "Not all NVTX events might have been collected.", "severity": 2},
     ]
-    notes = read(tmp_path, DIAGNOSTIC_EVENT=said).notes
+    notes = read(tmp_path, DIAGNOSTIC_EVENT=message).notes
     assert notes == ("Nsight Systems: Not all CUDA events might have been collected.",)
 
 
@@ -188,7 +188,7 @@ def test_what_nsys_says_of_lost_events_is_a_note(tmp_path: Path) -> None:
         {"start": b"\xff"},
     ],
 )  # fmt: skip
-def test_absurd_times_are_left_out_and_told(tmp_path: Path, bad: dict[str, Any]) -> None:
+def test_absurd_times_are_left_out_and_reported(tmp_path: Path, bad: dict[str, Any]) -> None:
     found = read(tmp_path, **{f"{ACTIVITY}KERNEL": [KERNEL, {**KERNEL, **bad}]})
     assert (len(found.ops), found.notes) == (1, ("1 launch has impossible times and is left out.",))
 
@@ -210,7 +210,7 @@ def sqlite(path: Path, *statements: str) -> Path:
     return path
 
 
-def test_other_databases_are_told_what_they_are(tmp_path: Path) -> None:
+def test_other_databases_are_reported_what_they_are(tmp_path: Path) -> None:
     other = sqlite(tmp_path / "a.sqlite", "CREATE TABLE test (a)")
     nvprof = sqlite(
         tmp_path / "b.sqlite",
@@ -218,21 +218,21 @@ def test_other_databases_are_told_what_they_are(tmp_path: Path) -> None:
         f"CREATE TABLE {ACTIVITY}RUNTIME (_id_ INTEGER, cbid, start, end)",
     )
     idle = write(tmp_path / "c.sqlite", {**tables(), f"{ACTIVITY}KERNEL": []})
-    for path, said in (
+    for path, message in (
         (other, "no export of Nsight"),
         (nvprof, "nvprof"),
         (idle, "no work of a GPU"),
     ):
         assert is_trace(path)
-        with pytest.raises(InputProblem, match=said):
+        with pytest.raises(InputProblem, match=message):
             read_trace(path)
 
 
 def test_why_there_is_no_work_of_a_gpu_is_what_nsys_said(tmp_path: Path) -> None:
-    said = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
+    message = [{"text": "No CUDA events collected. Does the process use CUDA?", "severity": 2}]
     path = write(
         tmp_path / "no.sqlite",
-        {**tables(DIAGNOSTIC_EVENT=said), f"{ACTIVITY}KERNEL": [], f"{ACTIVITY}RUNTIME": []},
+        {**tables(DIAGNOSTIC_EVENT=message), f"{ACTIVITY}KERNEL": [], f"{ACTIVITY}RUNTIME": []},
     )
     with pytest.raises(
         InputProblem, match=r"recorded; Nsight Systems says: No CUDA events collected"
@@ -264,7 +264,7 @@ def test_a_generated_column_cannot_call_out(tmp_path: Path) -> None:
         read_trace(path)
 
 
-def test_every_cut_is_told(tmp_path: Path) -> None:
+def test_every_cut_is_reported(tmp_path: Path) -> None:
     data = write(tmp_path / "run.sqlite", tables()).read_bytes()
     for length in (16, 20, 99, 100, 4096, len(data) // 2, len(data) - 1):
         cut = tmp_path / "cut.sqlite"

@@ -113,8 +113,8 @@ def test_their_step_is_accounted_for_and_no_more_than_it_is_promised(name: str) 
 def test_what_the_host_does_has_a_name(name: str) -> None:
     step = find_step(read_trace(real(name)))
     found = with_host(diagnose_program(step, account_of(step)))
-    said = " ".join((*found.notes, *(each.summary for each in found.findings)))
-    assert all(words in said for words in DOES[name]), said
+    message = " ".join((*found.notes, *(each.summary for each in found.findings)))
+    assert all(words in message for words in DOES[name]), message
 
 
 @pytest.mark.corpus

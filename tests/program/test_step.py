@@ -82,7 +82,7 @@ def test_no_step_is_better_than_a_false_one(program: Callable[[], Trace]) -> Non
     step = check(find_step(program()))
     assert step.how == "whole"
     assert len(step.windows) == 1
-    assert step.said.startswith("No part of the run repeats, so it is the whole run")
+    assert step.said.startswith("No part of the run repeats, so this is the whole run")
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -167,11 +167,11 @@ def test_marks_come_first(name: str) -> None:
     assert step.how == "marked"
     assert step.launches == 985
     ending = r" left out: 1 step that loaded modules \(\d+\.\d ms\) and \d+\.\d ms after them\."
-    said = {
+    message = {
         "step marks": "Step: as the program marks it;",
         "iteration": 'Step: the NVTX range "iteration";',
     }
-    assert re.fullmatch(re.escape(said[name]) + ending, step.said)
+    assert re.fullmatch(re.escape(message[name]) + ending, step.said)
     assert 0.8 < step.covered < 0.9
 
 
@@ -255,8 +255,8 @@ def test_other_work_between_steps_is_left_out_and_said() -> None:
                 machine.launch(letter, 30)
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 7
-    said = r"Step: as the program marks it; left out: 1 stretch with other work \(\d+ µs\)\."
-    assert re.fullmatch(said, step.said)
+    message = r"Step: as the program marks it; left out: 1 stretch with other work \(\d+ µs\)\."
+    assert re.fullmatch(message, step.said)
     assert step.rest == (step.said.partition("left out: ")[2][:-1],)
 
 

@@ -119,10 +119,10 @@ class Calls:
     """A GPU library that writes down what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def note(self, text: str) -> None:
-        self.told.append(text)
+        self.calls.append(text)
 
     def library(self) -> api._Library:
         return api._Library(
@@ -145,10 +145,10 @@ def test_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (outer(1), outer.__doc__) == (2, "Kept.")
     name = "test_ranges.<locals>.outer"
-    assert calls.told == ["start", f"push {name}", "push inner", "pop", "pop", "stop"], (
+    assert calls.calls == ["start", f"push {name}", "push inner", "pop", "pop", "stop"], (
         "the profiler starts once for nested ranges"
     )
-    calls.told.clear()
+    calls.calls.clear()
 
     @ncu_toolkit.profile("fails")
     def fails() -> None:
@@ -156,7 +156,7 @@ def test_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ValueError):  # noqa: PT011 - any of its
         fails()
-    assert calls.told == ["start", "push fails", "pop", "stop"]
+    assert calls.calls == ["start", "push fails", "pop", "stop"]
 
 
 def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +175,8 @@ def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with ncu_toolkit.profile("a"):
         calls.note("work")
-    assert calls.told == ["start", "push a", "work", "pop", "wait", "stop"]
-    calls.told.clear()
+    assert calls.calls == ["start", "push a", "work", "pop", "wait", "stop"]
+    calls.calls.clear()
     runtime = types.SimpleNamespace(
         cudaProfilerStart=lambda: calls.note("torch start"),
         cudaProfilerStop=lambda: calls.note("torch stop"),
@@ -194,7 +194,7 @@ def test_ranges_go_through_the_library_that_is_imported(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=torch_cuda))
     with ncu_toolkit.profile("b"):
         pass
-    assert calls.told == ["torch start", "torch push b", "torch pop", "torch wait", "torch stop"]
+    assert calls.calls == ["torch start", "torch push b", "torch pop", "torch wait", "torch stop"]
 
 
 @pytest.mark.slow
@@ -461,8 +461,8 @@ def test_arguments_and_host_names_are_not_kept(
     monkeypatch.setattr(socket, "gethostname", lambda: "q7")
     monkeypatch.setattr(socket, "getfqdn", lambda: "q7.lab.example.org")
     script = tmp_path / "train.py"
-    said = "print('hello on q7, Q7 and q7.LAB.example.org, not on q77; given', sys.argv[1:])"
-    script.write_text(f"import sys\n{said}")
+    message = "print('hello on q7, Q7 and q7.LAB.example.org, not on q77; given', sys.argv[1:])"
+    script.write_text(f"import sys\n{message}")
     arguments = ["--token=s3cretvalue", "/srv/secret data/set", "-k", "hush-hush"]
     secrets = (b"s3cretvalue", b"secret data", b"hush-hush", b"LAB.example")
     found = {}
@@ -523,7 +523,7 @@ def test_what_a_program_prints_is_not_taken_for_ncus_words(fake_ncu: Path, tmp_p
 def test_a_disk_that_is_full(
     fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the log of ncu, in a file of ours, and while the folder is made."""
+    """In the log of ncu, in a file of the toolkit, and while the folder is made."""
     code = "import sys; sys.exit('OSError: [Errno 28] No space left on device')"
     (fake_ncu.parent / "says").write_text("==PROF== Connected\n")
     with pytest.raises(EnvironmentProblem, match="the disk is full") as full:

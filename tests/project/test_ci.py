@@ -119,13 +119,13 @@ class Runner:
 
     def bash(self, script: str, environment: Mapping[str, str]) -> dict[str, str]:
         """A step's outputs; GitHub takes the first failure as the job's."""
-        said, page = self.folder / ".output", self.folder / ".page"
-        said.write_text("")
+        message, page = self.folder / ".output", self.folder / ".page"
+        message.write_text("")
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
             cwd=self.folder,
             env={
-                **os.environ, **environment, "GITHUB_OUTPUT": str(said), "GITHUB_STEP_SUMMARY": str(page),
+                **os.environ, **environment, "GITHUB_OUTPUT": str(message), "GITHUB_STEP_SUMMARY": str(page),
                 "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "PYTHONPATH": str(ROOT),
                 "GITHUB_ACTION_PATH": self.github.get("action_path", ""), "GITHUB_REF_NAME": self.github["ref_name"],
             },
@@ -133,7 +133,7 @@ class Runner:
             timeout=120,
         )  # fmt: skip
         self.code = self.code or done.returncode
-        lines = said.read_text().splitlines()
+        lines = message.read_text().splitlines()
         return {"comment": "", "sarif": "", **dict(line.split("=", 1) for line in lines)}
 
 

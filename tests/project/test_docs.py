@@ -46,7 +46,7 @@ def test_every_command_is_documented() -> None:
     assert [name for name in COMMANDS if f"## ncu-toolkit {name}\n" not in text] == []
     for part, option in (("save", "--replace"), ("list", "--format")):
         _, found, after = text.partition(f"### ncu-toolkit baseline {part}\n")
-        assert found, "commands of a group have options of their own"
+        assert found, "commands of a group have their own options"
         assert option in after.partition("\n## ")[0].partition("\n### ")[0]
 
 
@@ -122,7 +122,7 @@ def test_a_card_names_the_report_of_the_command_above_it(name: str) -> None:
     )
 
 
-def test_sessions_are_told_by_the_recordings() -> None:
+def test_sessions_are_reported_by_the_recordings() -> None:
     def run(family: str, created: str) -> Run:
         return replace(recorded_run, created=created, timings=(timing_of(family),))
 
@@ -142,7 +142,7 @@ def test_sessions_are_told_by_the_recordings() -> None:
     )
 
 
-def test_a_kind_is_told_once() -> None:
+def test_a_kind_is_reported_once() -> None:
     assert re.findall(r"\([^()]*\) \([^()]*\) \|", generate.rung_tables()) == []
 
 
@@ -162,10 +162,10 @@ def test_tuned_sizes_are_counted() -> None:
     assert f"at {words[len(found)]} sizes. At {words[len(others)]} of them other tiles" in text
 
 
-def test_what_was_not_measured_is_told_by_name() -> None:
+def test_what_was_not_measured_is_reported_by_name() -> None:
     text = (ROOT / "docs" / "lab" / "results.md").read_text(encoding="utf-8")
-    told = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
-    assert f"Not run for lack of time: {told}" in text
+    reported = "full (repeats 2 and 3), detailed (repeats 2 and 3), ladder (repeat 3)."
+    assert f"Not run for lack of time: {reported}" in text
 
 
 def test_drawings_are_plain_pictures() -> None:

@@ -47,12 +47,12 @@ def test_programs_agree_within_the_tolerance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "said"),
+    ("before", "message"),
     [
         ("", "did not print"),
         (printed([0.0], [0.0]), "zero"),
         ('{"sums": [-nan], "scale": [1.0]}', "differ"),
     ],
 )
-def test_programs_that_failed_alike_do_not_agree(before: str, said: str) -> None:
-    assert said in sums_agree(1e-3)(before, before)
+def test_programs_that_failed_alike_do_not_agree(before: str, message: str) -> None:
+    assert message in sums_agree(1e-3)(before, before)

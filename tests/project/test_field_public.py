@@ -1,4 +1,4 @@
-"""Pairs of public repositories, without a GPU: fetching their sources, and what is said without them."""
+"""Pairs of public repositories, without a GPU: fetching their sources, and what happens without them."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def test_a_pair_that_is_not_fetched_is_named_with_the_command(
     assert command.main(["--list"]) == EXIT_OK
     assert "not fetched" in capsys.readouterr().out
     monkeypatch.setattr(running.cuda, "cards", lambda: ["0"])
-    said = f"error: 1 of 1 source files. Run `{public.COMMAND}`"
-    monkeypatch.setattr(running, "_record_in_child", lambda *given: said)
+    message = f"error: 1 of 1 source files. Run `{public.COMMAND}`"
+    monkeypatch.setattr(running, "_record_in_child", lambda *given: message)
     assert command.main(["record", "--out", str(tmp_path), name]) == EXIT_ENVIRONMENT
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert public.COMMAND in (tmp_path / "failed.json").read_text()
 
 

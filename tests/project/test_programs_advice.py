@@ -14,9 +14,9 @@ def ran(us: float, result: float = 1.0, steps: int = 4, **other: object) -> dict
     return {"us": [us, us * 1.01, us * 0.99], "result": [result], "steps": steps, **other}
 
 
-def trial(name: str = "cuda_a", followed: str = "yes", **sides: Mapping[str, Any]) -> advice.Trial:
+def trial(name: str = "cuda_a", note: str = "yes", **sides: Mapping[str, Any]) -> advice.Trial:
     found = {"before": ran(100.0), "after": ran(20.0), **sides}
-    notes = {"followed": {"followed": followed}}
+    notes = {"followed": {"followed": note}}
     return advice.Trial(advice.Versions(name, found, 1e-3), notes, "launch-bound", "launch-bound")
 
 

@@ -112,7 +112,7 @@ def test_what_failed_runs_again(tmp_path: Path, ran: Ran, monkeypatch: pytest.Mo
 def test_each_gpu_has_its_own_lane(
     tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pair is timed on one GPU, with a TMPDIR and cores of its own; options may stand before names."""
+    """A pair is timed on one GPU, with a TMPDIR and its own cores; options may stand before names."""
     pinned: dict[int, set[int]] = {}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)))
@@ -140,7 +140,7 @@ def test_few_cores_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.cores for each in record.lanes.lanes()] == [(), ()]
 
 
-#: Starts a program in a session of its own that ends by SIGKILL alone, and waits.
+#: Starts a program in its own session that ends by SIGKILL alone, and waits.
 STUBBORN = """
 import json, os, signal, subprocess, sys, time
 if len(sys.argv) > 1:
@@ -191,7 +191,7 @@ def test_a_run_ends_at_its_limit_with_all_its_sessions(tmp_path: Path, stubborn:
 
 
 def test_nothing_runs_on_after_sigterm(tmp_path: Path, stubborn: Path) -> None:
-    """As ncu's program: in a session of its own, and deaf to SIGTERM."""
+    """As ncu's program: in its own session, and deaf to SIGTERM."""
     note, out = tmp_path / "child", tmp_path / "out"
     words = [sys.executable, record.__file__, str(out), "--public", str(stubborn), "stubborn"]
     words += ["--work", str(tmp_path / "work"), "--jobs", "1"]

@@ -23,15 +23,15 @@ def recorded(name: str, cause: str, after: float) -> score.RecordedProgram:
 def test_a_row_for_each_first_cause() -> None:
     first = recorded("cuda_a", "launch-bound", 70.0)
     other = recorded("cuda_b", "fp32-matmul", 70.0)
-    *rows, _, told = savings.table([first, other]).splitlines()[2:]
+    *rows, _, reported = savings.table([first, other]).splitlines()[2:]
     assert len(rows) == 1
     cells = [each.strip() for each in rows[0].strip("|").split("|")]
     assert (cells[0], cells[2], cells[4], cells[5]) == tuple(
         each.replace(" us", " µs") for each in ("cuda_a", "100 us", "70.0 us", "30.0 us")
     )
-    assert "Of 2 programs these are the 1" in told
-    assert "not so of cuda_b" in told
-    assert "1 of the 1 saved no more" in told
+    assert "Of 2 programs these are the 1" in reported
+    assert "not so of cuda_b" in reported
+    assert "1 of the 1 saved no more" in reported
 
 
 def test_the_page_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,11 +144,11 @@ def test_the_largest_part_is_what_hta_says(folder: Path, tmp_path: Path) -> None
     parts = {"host wait": 0.7, "kernel wait": 0.1, "largest": 0.15, "computation": 0.2}
     (tmp_path / "hta.json").write_text(json.dumps({BOUND: parts, GPT: {"error": "not read"}}))
     programs, _ = score.read(tmp_path, _labels(**{BOUND: {"cause": "host-sync"}}), "development")
-    said = {
+    message = {
         case.name: case for case in score.cases(programs, score.RIVALS["HolisticTraceAnalysis"])
     }
-    assert (said[BOUND].rank, said[BOUND].predicted) == (1, 0.7)
-    assert not said[GPT].named
+    assert (message[BOUND].rank, message[BOUND].predicted) == (1, 0.7)
+    assert not message[GPT].named
     assert "HolisticTraceAnalysis 0, for 5 causes" in score.document(programs)
 
 
@@ -165,7 +165,7 @@ def test_a_kernel_of_ones_own_is_no_cause(tmp_path: Path) -> None:
     assert "no report is there: 1, of which 1 have the kernel named" in score.document(programs)
 
 
-def test_what_does_not_count_is_told(folder: Path, tmp_path: Path) -> None:
+def test_what_does_not_count_is_reported(folder: Path, tmp_path: Path) -> None:
     for name in (GPT, BOUND):
         (tmp_path / f"{name}.before.ncu-trace").write_bytes(
             (folder / f"{name}.before.ncu-trace").read_bytes()

@@ -54,8 +54,8 @@ def bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> try_all.Bounded:
     """Runs of a program that waits a while; nothing is recorded."""
     monkeypatch.setattr(recorder, "prepared", _prepared)
     monkeypatch.setattr(try_all.lanes, "CORES", 2)
-    said = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
-    command = (sys.executable, "-c", f"{said}; time.sleep(30)")
+    message = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
+    command = (sys.executable, "-c", f"{message}; time.sleep(30)")
     return try_all.Bounded(TryJob(command), tmp_path, 4)
 
 
@@ -84,10 +84,10 @@ def test_what_waits_is_kept_off_the_cores_of_what_is_timed(bounded: try_all.Boun
             assert os.sched_getaffinity(ahead.process.pid) == {first}
             assert not (ahead.folder / "wait").exists()
             until = time.monotonic() + 20
-            while not (said := (timed.folder / "printed").read_text()):
+            while not (message := (timed.folder / "printed").read_text()):
                 assert time.monotonic() < until
                 time.sleep(0.02)
-            assert said == "1\n"
+            assert message == "1\n"
     finally:
         os.sched_setaffinity(0, all_cores)
 

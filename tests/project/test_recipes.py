@@ -260,7 +260,7 @@ def test_a_metric_is_one_entry(copy: Path) -> None:
         """,
     )
     also = ("tests/diagnosis/test_glossary.py", "tests/analysis/test_frames.py")
-    quick(copy, "a metric", *told("a metric"), *also)
+    quick(copy, "a metric", *quick_tests("a metric"), *also)
     quick(copy, "a metric", "tests/runs/test_store.py", naming="metric or launch")
     if nvperf.library_path() is not None:
         for chip in nvperf.CHIPS.values():
@@ -277,7 +277,7 @@ def section(recipe: str) -> str:
     return RECIPES.partition(f"## Add {recipe}\n")[2].partition("\n## ")[0]
 
 
-def told(recipe: str, name: str = "") -> list[str]:
+def quick_tests(recipe: str, name: str = "") -> list[str]:
     """The arguments of the pytest command that a recipe tells to test with, of a thing of a name."""
     (command,) = re.findall(r"`pytest ([^`]+)`", section(recipe))
     return shlex.split(command.replace("<id-with-dashes>", name))
@@ -334,7 +334,7 @@ def test_a_bottleneck_is_a_rule_and_a_case(copy: Path) -> None:
         assert "fence-waits" in [finding.bottleneck for finding in found.findings]
         """,
     )
-    passed = quick(copy, "a bottleneck", *told("a bottleneck", "fence-waits"))
+    passed = quick(copy, "a bottleneck", *quick_tests("a bottleneck", "fence-waits"))
     assert passed >= 3, "the case file alone brings its tests along"
     tests = "every_bottleneck_has_a_case"
     assert quick(copy, "a bottleneck", "tests/diagnosis/test_rules.py", naming=tests)
@@ -424,7 +424,7 @@ def test_a_ladder_is_a_folder_and_a_problem(copy: Path) -> None:
     assert quick(copy, "a ladder", "tests/ladder/test_ladder.py", "tests/ladder/test_families.py")
 
 
-#: Documents that `make docs` writes anew after each of these recipes.
+#: Documents that `make docs` writes again after each of these recipes.
 FOLLOWING: tuple[tuple[Callable[[Path], object], set[str]], ...] = (
     (add_metric, {"docs/metrics.md", "docs/glossary.md"}),
     (add_kernel, {"docs/lab/results.md", "docs/lab/rungs.md", "kernels/README.md"}),
@@ -473,7 +473,9 @@ def test_a_section_is_one_entry(copy: Path) -> None:
     )
     assert "This launch" in columns
     naming = "one_file or well_formed"
-    assert quick(copy, "a section of a launch's page", *told("a section"), naming=naming) == 2
+    assert (
+        quick(copy, "a section of a launch's page", *quick_tests("a section"), naming=naming) == 2
+    )
 
 
 def test_a_guest_command_is_a_folder(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -495,7 +497,7 @@ def test_a_switch_is_one_table(copy: Path) -> None:
         file.write("\n" + shown("a switch", "toml"))
     script = "from ncu_toolkit.cli import main\nmain(['try', '--list'])"
     assert "rounded-sizes" in python(copy, script)
-    assert quick(copy, "a switch", *told("a switch")) > 20
+    assert quick(copy, "a switch", *quick_tests("a switch")) > 20
 
 
 def test_the_recipes_are_the_ones_that_are_tested() -> None:

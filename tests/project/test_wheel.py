@@ -114,7 +114,7 @@ def test_it_lists_its_kernels(installed: Path, tmp_path: Path) -> None:
 
 
 def test_it_reports_from_its_recordings(installed: Path, tmp_path: Path) -> None:
-    """With one launch in place of all recordings, which would take a minute."""
+    """With one launch instead of all recordings, which would take a minute."""
     shutil.rmtree(installed / "ncu_toolkit" / "data" / "recordings")
     recorded.small_recording(installed / "ncu_toolkit" / "data" / "recordings" / "small")
     done = run(installed, tmp_path, "report", "--output", "here")

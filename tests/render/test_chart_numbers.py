@@ -77,8 +77,8 @@ def test_bars_of_the_card_are_its_percents(browser: Browser, pages: Path) -> Non
         " return [cell.querySelector('span').getBoundingClientRect().width / room, row.querySelector('.nc-n').innerText]; })"
     )
     assert len(rows) > 3
-    for part, said in rows:
-        assert part == pytest.approx(quantity(said) / 100, abs=0.012)
+    for part, message in rows:
+        assert part == pytest.approx(quantity(message) / 100, abs=0.012)
 
 
 def test_bars_of_the_front_page_are_its_rates(browser: Browser, pages: Path) -> None:
@@ -86,9 +86,9 @@ def test_bars_of_the_front_page_are_its_rates(browser: Browser, pages: Path) -> 
     bars = browser.evaluate(
         "[...document.querySelector('.spark').querySelectorAll('rect')].map(bar => [bar.height.baseVal.value - 2, bar.textContent])"
     )
-    proportional([(high, quantity(said.split(": ")[1].split(". ")[0])) for high, said in bars], 0.01)  # fmt: skip
+    proportional([(high, quantity(message.split(": ")[1].split(". ")[0])) for high, message in bars], 0.01)  # fmt: skip
     text = browser.evaluate("document.querySelector('.ladder .best').innerText")
-    assert quantity(text.split("Best: ")[1]) == max(quantity(said.split(": ")[1]) for _, said in bars)  # fmt: skip
+    assert quantity(text.split("Best: ")[1]) == max(quantity(message.split(": ")[1]) for _, message in bars)  # fmt: skip
 
 
 def test_stalls_and_traffic_of_a_ladder_are_their_tables(browser: Browser, pages: Path) -> None:
@@ -109,8 +109,8 @@ def test_stalls_and_traffic_of_a_ladder_are_their_tables(browser: Browser, pages
     data = {cells[0]: [cell for cell in cells[1:] if cell[:1].isdigit()] for cells in table}
     assert len(rows) > 3
     for name, _, _, points in rows:
-        for said, at in points:
-            factor = said.split(": ")[1]
+        for message, at in points:
+            factor = message.split(": ")[1]
             # of the bytes in the table each is over the fewest that are needed
             moved = [quantity(cell) for cell in data[name]]
             assert min(abs(quantity(factor) * min(moved) / each - 1) for each in moved) < 0.01
@@ -166,9 +166,9 @@ def test_what_if_charts_mark_the_launch(browser: Browser, pages: Path) -> None:
         " [...chart.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))])"
     )
     assert charts
-    for path, said, texts, table in charts:
+    for path, message, texts, table in charts:
         x, y = map(float, re.findall(r"[\d.]+", path)[:2])
-        now, warps = (float(number) for number in re.findall(r"[\d.]+", said)[:2])
+        now, warps = (float(number) for number in re.findall(r"[\d.]+", message)[:2])
         axis = {anchor: (float(text), at) for text, at, _, anchor in texts if anchor in ("start", "middle") and text[:1].isdigit()}  # fmt: skip
         (first, left), (middle, centre) = axis["start"], axis["middle"]
         assert left + (now - first) / (middle - first) * (centre - left) == pytest.approx(x, abs=2)
@@ -286,11 +286,11 @@ def test_costs_and_registers_of_code_are_their_tables(browser: Browser, tmp_path
     )
     rows = dict(browser.evaluate(every("#registers-data tbody tr", CELLS)))
     assert len(lines) > 2
-    for number, live, part, said in lines:
+    for number, live, part, message in lines:
         assert rows[f"dots.cu:{number}"] == live
-        assert quantity(part) == pytest.approx(100 * float(live) / float(said.split(" of ")[1].split()[0]), abs=0.6)  # fmt: skip
-    said = browser.evaluate("document.querySelector('#registers .now').getAttribute('title')")
-    assert f"{max(int(live) for _, live, _, _ in lines)} registers" in said
+        assert quantity(part) == pytest.approx(100 * float(live) / float(message.split(" of ")[1].split()[0]), abs=0.6)  # fmt: skip
+    message = browser.evaluate("document.querySelector('#registers .now').getAttribute('title')")
+    assert f"{max(int(live) for _, live, _, _ in lines)} registers" in message
     assert browser.complaints() == []
 
 

@@ -272,7 +272,7 @@ def test_the_script_of_the_action_keeps_the_exit_code(tmp_path: Path) -> None:
     """The comment is to be posted before the job fails: the code goes into the step's outputs."""
     tool = tmp_path / "ncu-toolkit"
     tool.write_text(
-        '#!/bin/sh\nprintf "%s|" "$@" >> said; echo >> said\n'
+        '#!/bin/sh\nprintf "%s|" "$@" >> message; echo >> message\n'
         'while [ $# -gt 1 ]; do [ "$1" = --output ] && echo text > "$2"; shift; done\nexit 1\n'
     )
     tool.chmod(0o755)
@@ -287,8 +287,8 @@ def test_the_script_of_the_action_keeps_the_exit_code(tmp_path: Path) -> None:
     assert found == ["code=1", "comment=ncu-comment.md", "sarif=ncu.sarif"]
     assert (tmp_path / "page").read_text() == "text\n"
     gates = "--kernel|k.*|--fail-on|time>2%|--fail-on|registers_per_thread>64|"
-    said = (tmp_path / "said").read_text()
-    assert said.count(f"compare|a b|n|{gates}") == said.count("\n") == 2
+    message = (tmp_path / "message").read_text()
+    assert message.count(f"compare|a b|n|{gates}") == message.count("\n") == 2
     del environment["GITHUB_OUTPUT"]
     assert subprocess.run([script], cwd=tmp_path, env=environment, check=False).returncode == 1
 

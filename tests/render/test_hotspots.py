@@ -121,14 +121,16 @@ def test_what_is_beyond_the_ideal_has_a_column_where_it_was_collected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ((), "of the 124 that the compiler allocated"),
         ((0xF0, 0x0), "of the 240 that its warps take at run time (setmaxnreg)"),
         ((0xF0, 0xE0), ""),
     ],
 )
-def test_a_peak_of_registers_goes_by_what_its_warps_take(asked: tuple[int, ...], said: str) -> None:
+def test_a_peak_of_registers_goes_by_what_its_warps_take(
+    asked: tuple[int, ...], message: str
+) -> None:
     profile = render_fixture.profile("vectorized", 4096)
     rows = [
         replace(row, sass=f"USETMAXREG.TRY_ALLOC.CTAPOOL UP0, {asked[row.index]:#x}", opcode="USETMAXREG.TRY_ALLOC.CTAPOOL")
@@ -138,7 +140,7 @@ def test_a_peak_of_registers_goes_by_what_its_warps_take(asked: tuple[int, ...],
     ]  # fmt: skip
     spots = hot_spots(replace(profile, instructions=tuple(rows)))
     assert spots is not None
-    assert [said in hint for hint in spots.hints] == ([True] if said else [])
+    assert [message in hint for hint in spots.hints] == ([True] if message else [])
 
 
 def test_a_wait_is_linked_with_what_it_waits_for() -> None:

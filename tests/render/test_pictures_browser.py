@@ -151,12 +151,12 @@ def test_a_roofline_has_the_numbers_of_the_bars(
         browser.wait_for(f"{shown}?.checkVisibility()")
         cells = f"[...{shown}.querySelectorAll('.nc-bars tr')].map(row => [row.cells[0].innerText, row.cells[2].innerText])"
         bars = {unit: re.findall(r"\d+", busy)[0] for unit, busy in browser.evaluate(cells)}
-        told = browser.evaluate(
+        reported = browser.evaluate(
             f"{shown}.querySelector('.roofline')?.getAttribute('aria-label') || ''"
         )
-        for unit, share in re.findall(r"(?:^|; )([A-Za-z0-9 ]+?) <?\D?(\d+)\D%", told):
+        for unit, share in re.findall(r"(?:^|; )([A-Za-z0-9 ]+?) <?\D?(\d+)\D%", reported):
             if unit in bars:
-                assert share == bars[unit], (page, told, bars)
+                assert share == bars[unit], (page, reported, bars)
                 seen += 1
     assert seen > 30
     assert browser.complaints() == []
@@ -182,8 +182,10 @@ def test_bars_of_a_ladder_are_its_table(browser: Browser, tmp_path: Path) -> Non
     assert len(bars) > 5
     fastest = max(bars, key=lambda bar: bar[-1])
     for name, rate, time, part, cause, width in bars:
-        told = [table[name][key][0] for key in keys]
-        assert [plain(text) for text in told] == [plain(text) for text in (time, rate, part, cause)]
+        reported = [table[name][key][0] for key in keys]
+        assert [plain(text) for text in reported] == [
+            plain(text) for text in (time, rate, part, cause)
+        ]
         most = float(table[fastest[0]]["rate"][1])
         assert width / fastest[-1] == pytest.approx(float(table[name]["rate"][1]) / most, abs=0.01)
     # lengths of stalls, in cycles or as shares
@@ -217,13 +219,13 @@ def test_a_comparison_is_drawn(browser: Browser, program: tuple[Any, Path], tmp_
         "[...document.querySelectorAll('caption')].map(caption => caption.textContent)"
     )
     assert sum("by cause" in caption for caption in captions) == 1
-    told = browser.evaluate("document.querySelector('.roofline').getAttribute('aria-label')")
+    reported = browser.evaluate("document.querySelector('.roofline').getAttribute('aria-label')")
     busy = browser.evaluate(
         "[...document.querySelectorAll('.nc-beside .nc-limit')].map(row => [row.cells[0].innerText, row.cells[2].innerText])"
     )
     assert len(busy) == 2
     for unit, percent in busy:
-        assert f"{unit} {plain(percent).removesuffix(' limit')} busy" in plain(told)
+        assert f"{unit} {plain(percent).removesuffix(' limit')} busy" in plain(reported)
     rows = browser.evaluate(
         "[...document.querySelectorAll('.nc-kernels')].map(table => table.querySelectorAll('tbody tr').length)"
     )

@@ -49,8 +49,8 @@ def test_numbers_are_those_of_the_card(
     shown, page = program
     browser.open(page, width=1440)
     card, wall = program_answer(shown).cards[0], shown.account.wall_us
-    said = " · ".join((card.title, card.gain, card.sureness))
-    assert plain(browser.evaluate("document.querySelector('.first').innerText")) == plain(said)
+    message = " · ".join((card.title, card.gain, card.sureness))
+    assert plain(browser.evaluate("document.querySelector('.first').innerText")) == plain(message)
     head = browser.evaluate("document.querySelector('h1').innerText + ' · ' + document.querySelector('.lead').innerText")  # fmt: skip
     assert plain(head) == plain(headline(shown))
     rows = browser.evaluate(

@@ -143,10 +143,10 @@ def test_one_figure_for_a_rung_and_a_size() -> None:
     run = recorded.run_of(folder)
     (shown,) = publish.as_shown({folder.name: run}).values()
     curve = {(t.rung, t.size): t.median_us for t in run.curve}
-    told = {(t.rung, t.size): t.median_us for t in shown.timings}
-    both = curve.keys() & told.keys()
+    reported = {(t.rung, t.size): t.median_us for t in shown.timings}
+    both = curve.keys() & reported.keys()
     assert ("wgmma_persistent", "8192") in both
-    assert {each: told[each] for each in both} == {each: curve[each] for each in both}
+    assert {each: reported[each] for each in both} == {each: curve[each] for each in both}
     assert len(shown.timings) == len(run.timings)
 
 

@@ -275,9 +275,9 @@ def test_what_keeps_occupancy_low_where_all_warps_fit(
         )
         for name, value in given.items()
     }
-    said = _all_fit(replace(first, readings={**first.readings, **readings}))
-    assert words in said
-    assert "allow 100" in said
+    message = _all_fit(replace(first, readings={**first.readings, **readings}))
+    assert words in message
+    assert "allow 100" in message
 
 
 def test_what_fits_in_l2_is_said_of_named_kernels(book: Book) -> None:

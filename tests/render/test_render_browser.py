@@ -353,7 +353,7 @@ def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:
         "[...document.querySelectorAll('.defect .gain')].map(gain =>"
         " [parseFloat(gain.querySelector('.left').style.getPropertyValue('--v')), parseFloat(gain.innerText)])"
     )
-    assert all(part == pytest.approx(said, rel=0.06) for part, said in left)
+    assert all(part == pytest.approx(message, rel=0.06) for part, message in left)
     # predictions: each point is its row of the table
     browser.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     browser.evaluate("document.getElementById('predictions').scrollIntoView()")
@@ -368,8 +368,8 @@ def test_defects_are_a_gallery(browser: Browser, recorded_pages: Path) -> None:
     rows = {re.sub(r"\s", " ", f"{step}, {size}"): (gain, came) for step, size, gain, came in table}
     assert len(points) == len(rows) > 10
     for name, *drawn in points:
-        for number, said in zip(drawn, rows[re.sub(r"\s", " ", name)], strict=True):
-            assert float(said.split("×")[0]) == pytest.approx(number, rel=0.006)
+        for number, message in zip(drawn, rows[re.sub(r"\s", " ", name)], strict=True):
+            assert float(message.split("×")[0]) == pytest.approx(number, rel=0.006)
 
 
 def test_a_bar_opens_its_rung_and_the_address_keeps_size_and_kernel(
@@ -415,9 +415,9 @@ def test_guess_first_hides_the_verdict_and_counts(browser: Browser, reports: Pat
     browser.wait_for("document.documentElement.dataset.filled")
     seen = "document.querySelector('.nc-title').checkVisibility()"
     assert browser.evaluate(seen)
-    said = "[...document.querySelectorAll('.memory .wire')].map(w => w.textContent).join()"
+    message = "[...document.querySelectorAll('.memory .wire')].map(w => w.textContent).join()"
     marked = "[...document.querySelectorAll('.memory .mark')].some(m => m.checkVisibility())"
-    assert "DRAM 1\u202f% busy" in browser.evaluate(said)
+    assert "DRAM 1\u202f% busy" in browser.evaluate(message)
     assert browser.evaluate(marked)
     browser.evaluate("document.getElementById('guess').click()")
     assert not browser.evaluate(seen)

@@ -21,7 +21,7 @@ from ncu_toolkit.kernel.pages.roofline import DeviceRoof
 
 
 def verdict(profile: Profile) -> Diagnosis:
-    """A stand-in: what is told here does not rest on the verdicts."""
+    """A stand-in: the story does not depend on the verdicts."""
     return Diagnosis((Finding("shared-bank-conflict", "", "high", (), 1.03, (), ()),))
 
 
@@ -112,20 +112,20 @@ def test_the_report_judges_the_cases_that_the_command_judges(books: list[Book]) 
     assert sum(int(found[2]) for found in hits) == score.ranked
 
 
-def test_more_than_a_copy_is_held_against_the_peak(books: list[Book]) -> None:
+def test_more_than_a_copy_is_compared_with_the_peak(books: list[Book]) -> None:
     """Kernels that mostly read go beyond a copy's rate: that is no share of a roof."""
-    said = sentence(books, "reduction")
-    assert "roof" not in said
-    shares = {what: float(share) for share, what in re.findall(r"([\d.]+) % of ([^,.(]+)", said)}
+    message = sentence(books, "reduction")
+    assert "roof" not in message
+    shares = {what: float(share) for share, what in re.findall(r"([\d.]+) % of ([^,.(]+)", message)}
     assert shares["the measured rate of a device-to-device copy "] > 100
     assert shares["the device's DRAM peak"] < 100
     copy, peak = DeviceRoof("dram", "", 4e12, True, ""), DeviceRoof("dram", "", 5e12, False, "")
     assert len(_of_roof(3.9e12, (copy, peak), "dram")) == 1
-    assert "no upper bound" in _of_roof(4.5e12, (copy,), "dram")[0]
+    assert "not an upper bound" in _of_roof(4.5e12, (copy,), "dram")[0]
 
     assert len(_of_roof(1.0e12, (DeviceRoof("fp32", "", 2e12, True, ""),), "fp32")) == 1
     library = DeviceRoof("tensor", "", 8e14, True, "")
-    assert "no upper bound" in _of_roof(8.4e14, (library,), "tensor")[0]
+    assert "not an upper bound" in _of_roof(8.4e14, (library,), "tensor")[0]
 
 
 def test_what_is_not_judged_stands_in_parentheses(books: list[Book]) -> None:

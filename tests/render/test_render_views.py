@@ -87,7 +87,7 @@ def test_regressions_and_planted_defects_are_marked(view: RunView) -> None:
 
 
 def test_sizes_that_were_only_timed_say_so(view: RunView) -> None:
-    """In a sentence, in place of columns in which no rung has a value."""
+    """In a sentence, instead of columns in which no rung has a value."""
     table = ladder(view, "512")
     assert [column.key for column in table.columns] == ["rung", "time", "rate", "baseline"]
     assert "No rung was profiled at this size" in table.note
@@ -162,7 +162,7 @@ def test_the_ladder_has_lines_kinds_and_what_each_rung_does(view: RunView) -> No
         assert "90th percentile" in bar.words
 
 
-def test_stalls_are_told_in_cycles_and_shares(view: RunView) -> None:
+def test_stalls_are_reported_in_cycles_and_shares(view: RunView) -> None:
     for row in bar_chart(view, "4096-float32-stalls").rows:
         assert sum(part.sizes[1] for part in row.segments) == pytest.approx(100, abs=2)
 
@@ -254,7 +254,7 @@ def test_pages_tell_the_step(view: RunView) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ("", False),
         ("\n// a remark\n", False),
@@ -262,7 +262,9 @@ def test_pages_tell_the_step(view: RunView) -> None:
         ("\nextern int more;\n", True),
     ],
 )
-def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: bool) -> None:
+def test_a_kernel_that_changed_since_it_was_recorded_is_reported(
+    change: str, reported: bool
+) -> None:
     """In the ladder's notes and on the kernel's page; other blocks in another layout are no change,
     nor is the text that it was recorded with, and blanked source says nothing."""
     run = render_fixture.run()
@@ -279,16 +281,16 @@ def test_a_kernel_that_changed_since_it_was_recorded_is_told(change: str, told: 
         )
         return run_view(open_book(replace(run, profiles=profiles), render_fixture.diagnosis))
 
-    def said(view: RunView) -> tuple[bool, bool]:
+    def message(view: RunView) -> tuple[bool, bool]:
         notes = [note for panel in view.families[0].panels for note in panel.notes]
         pages = [page.former for page in view.pages if "vectorized" in page.title]
-        return any("Changed after the recording: vectorized" in note for note in notes), any(
+        return any("Changed since the recording: vectorized" in note for note in notes), any(
             label in former for former in pages
         )
 
     for whole in (head.replace("title", "title ") + code + change + tail, former + code + change):
-        assert said(embedded(whole)) == (told, told)
-    assert said(embedded("x" * 100)) == (False, False)
+        assert message(embedded(whole)) == (reported, reported)
+    assert message(embedded("x" * 100)) == (False, False)
 
 
 def test_repeated_launches_are_grouped_not_overwritten() -> None:
@@ -402,7 +404,7 @@ def test_bytes_that_bypass_a_level_are_named_and_not_drawn() -> None:
     assert "Not drawn, below 0.1×: naive bypasses L1." in chart.summary
 
 
-def test_pairs_are_not_told_as_a_climb() -> None:
+def test_pairs_are_not_shown_as_a_climb() -> None:
     run = render_fixture.run()
     whole = open_book(run, render_fixture.diagnosis)
     info = {

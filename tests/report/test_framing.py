@@ -71,7 +71,7 @@ def with_graph(data: bytes, record: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", ["graph-whole", "app-range-replay", "kernel-regex"])
 def test_records_of_graphs_are_no_launches_and_no_damage(tmp_path: Path, name: str) -> None:
-    """Their place was found with NVIDIA's module, which reads no launch where they stand elsewhere."""
+    """Their place was found with NVIDIA's module, which reads no launch where they are elsewhere."""
     data = framing.read_bytes(ORIGINS / f"{name}.ncu-rep.xz")
     node = b"\x08\x07\x12\x10/home/alice/node"
     record = b"\x08\x05\x10\x02\x18\x07" + b"\x32" + bytes([len(node)]) + node

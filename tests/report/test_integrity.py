@@ -556,7 +556,7 @@ def test_launches_that_changed_places_are_named() -> None:
     changed = mutation.exchanged(data, 0, 2, None)
     found = sentences(changed)
     assert set(found) == {1, 2}
-    assert "it stands after launch 0, which the same thread called later" in found[1]
+    assert "it comes after launch 0, which the same thread called later" in found[1]
     assert found[1].count("launch 0, which was profiled later") == 1
 
 
@@ -603,7 +603,7 @@ def test_a_gpu_that_the_session_does_not_have_is_named(small: Path) -> None:
 
 
 def cubin_of(data: bytes) -> tuple[int, bytes]:
-    """Where the first machine code of a report stands, and the code."""
+    """Where the first machine code of a report is, and the code."""
     for block in framing.parse(data).blocks:
         for offset, length in block.sources:
             elf = messages.read_source(data[offset : offset + length]).code
@@ -630,7 +630,7 @@ def test_headers_of_machine_code_that_do_not_fit_lower_the_confidence(
     assert diagnose(profile).primary.bottleneck, "the verdict is given all the same"
 
 
-def test_a_section_that_reaches_over_another_into_code_is_told(small: Path) -> None:
+def test_a_section_that_reaches_over_another_into_code_is_reported(small: Path) -> None:
     """Not only one that ends where the next begins."""
     _, elf = cubin_of(small.read_bytes())
     found = sorted(
@@ -641,8 +641,8 @@ def test_a_section_that_reaches_over_another_into_code_is_told(small: Path) -> N
     changed = bytearray(elf)
     size = code.start + 16 - before.start
     struct.pack_into("<Q", changed, before.header + 32, size)
-    told = cubin.read(bytes(changed)).problem
-    assert told == f"its section {code.name.decode()[:60]} is not where its header says"
+    reported = cubin.read(bytes(changed)).problem
+    assert reported == f"its section {code.name.decode()[:60]} is not where its header says"
 
 
 def test_code_that_keeps_to_no_alignment_is_whole() -> None:
@@ -656,19 +656,19 @@ def test_code_that_keeps_to_no_alignment_is_whole() -> None:
 
 
 def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
-    """A flipped bit in any byte of the file header but its flags' unused ones is told."""
+    """A flipped bit in any byte of the file header but its flags' unused ones is reported."""
     _, elf = cubin_of(small.read_bytes())
     assert cubin.read(elf).problem == ""
     assert cubin.read(elf).kernels
     known = cubin.read(elf)
-    told = []
+    reported = []
     for at in range(4, 64):
         changed = bytearray(elf)
         changed[at] ^= 0x40
-        told.append(cubin.read(bytes(changed)) != known)
+        reported.append(cubin.read(bytes(changed)) != known)
     version, flags = range(20, 24), range(48, 52)
-    assert all(found for at, found in enumerate(told, 4) if at not in (*version, *flags))
-    assert told[45], "the architecture is in the flags"
+    assert all(found for at, found in enumerate(reported, 4) if at not in (*version, *flags))
+    assert reported[45], "the architecture is in the flags"
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,4 +1,4 @@
-"""What a capture missed: said where the report says so, and never guessed."""
+"""What a capture missed: stated where the report states it, and never guessed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NO_SHARE = "The report does not show their share of the program's GPU time."
         ("xxxx xx xxxx xxxxxx", 2, ""),
     ],
 )  # fmt: skip
-def test_filters_are_told_and_a_programs_own_options_are_not(
+def test_filters_are_reported_and_a_programs_own_options_are_not(
     command: str, launches: int, says: str
 ) -> None:
     found = reader.by_command(command.split(), launches, one_process=True)
@@ -56,7 +56,7 @@ def test_filters_are_told_and_a_programs_own_options_are_not(
 
 
 def with_command(line: str) -> bytes:
-    """A report of two launches with another command line in place of the redacted one."""
+    """A report of two launches with another command line instead of the redacted one."""
     data = report_files.first_launches(2)
     old = messages.command_line(framing.parse(data)).encode()
     assert old

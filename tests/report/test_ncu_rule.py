@@ -188,8 +188,8 @@ def test_instructions_that_cannot_be_read_cost_the_instructions(
     rules.action = action
     monkeypatch.setattr(ncu_action.ncu_source, "instructions", lambda *_, **__: 1 / 0)
     load().apply(object())
-    (_, said, _), (kind, verdict, _) = rules.frontend.messages[:2]
-    assert "without its instructions: ZeroDivisionError" in said
+    (_, output, _), (kind, verdict, _) = rules.frontend.messages[:2]
+    assert "without its instructions: ZeroDivisionError" in output
     assert kind in ("ok", "optimization")
     assert verdict
 

@@ -71,11 +71,11 @@ def test_what_was_profiled_as_one_is_an_answer(
     with pytest.raises(SystemExit) as ended:
         main(["analyze", str(path), "--format", form, *output])
     assert ended.value.code == 0
-    said, notes = capfd.readouterr()
+    message, notes = capfd.readouterr()
     assert "incomplete" not in notes
     workload, inside = TOGETHER[name][-1]
     if form == "json":
-        document = json.loads(said)
+        document = json.loads(message)
         jsonschema.validate(document, documents.schema())
         last = document["launches"][-1]
         assert (last["workload"], tuple(last["inside"])) == (workload, inside)
@@ -85,10 +85,10 @@ def test_what_was_profiled_as_one_is_an_answer(
         if name != "range-no-time":
             assert "DRAM" in {bar["label"] for bar in last["card"]["bars"]}
         return
-    shown = (tmp_path / "out.html").read_text() if form == "html" else said
+    shown = (tmp_path / "out.html").read_text() if form == "html" else message
     for words in (f"A {workload} profiled as one", inside[-1], "--replay-mode kernel"):
         assert words in shown, words
-    assert "confidence" not in said
+    assert "confidence" not in message
 
 
 @pytest.mark.slow
@@ -108,19 +108,19 @@ def test_a_range_with_machine_code_is_read() -> None:
 def test_a_range_without_a_time_says_so() -> None:
     for profile in report("range-replay").profiles:
         none = {"duration": replace(profile.reading("duration"), value=None)}
-        said = ncu_action._status(frozenset(none), none, profile.launch.grid, "range")
-        assert "this range was profiled as one, and the report has no time of it" in said
+        message = ncu_action._status(frozenset(none), none, profile.launch.grid, "range")
+        assert "this range was profiled as one, and the report has no time of it" in message
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("call-stack", "stacks.cu:11 in launch(float*, int), called by step(float*, int), work"),
         ("call-stack-python", "stacks_app.py:10 in train_step, called by main, <module>"),
     ],
 )
 def test_the_line_that_launched_comes_first(
-    name: str, said: str, capfd: pytest.CaptureFixture[str]
+    name: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Of Python's stack where there is one, since that is what its user wrote."""
     (profile,) = report(name).profiles
@@ -135,7 +135,7 @@ def test_the_line_that_launched_comes_first(
     document = json.loads(capfd.readouterr().out)
     jsonschema.validate(document, documents.schema())
     (launch,) = document["launches"]
-    assert launch["card"]["called"] == said
+    assert launch["card"]["called"] == message
     assert len(launch["stack"]) == len(stack)
 
 

@@ -392,13 +392,13 @@ def test_a_host_goes_wherever_a_user_may_have_written_it(host: str) -> None:
     free = [
         entry for entry in TEXT if entry[2].startswith(("NVTX", "rule: m", "source code", "stack"))
     ]
-    for told in {host, host.upper(), host.lower(), host.split(".")[0]}:
+    for reported in {host, host.upper(), host.lower(), host.split(".")[0]}:
         for where, path, _ in free:
-            text = f"run on {told}, twice".encode()
+            text = f"run on {reported}, twice".encode()
             data = report((HEADER, (3, 3, 5), host.encode()), (where, path, text))
             after = scrub.scrub(data, paths=True).data
             assert b"run on " + b"x" * 2 in after
-            assert f" {told},".encode() not in after
+            assert f" {reported},".encode() not in after
 
 
 def test_names_that_figures_hang_on_stay() -> None:

@@ -124,9 +124,9 @@ def test_no_recording_names_its_machine(folder: Path) -> None:
     private = {
         span.of(data) for span in spans if span.kind in (messages.Text.WHOLE, messages.Text.HOST)
     }
-    said = {text for text in private if set(text) - set("x ")}
+    shown = {text for text in private if set(text) - set("x ")}
     # what every machine with such a container has
-    assert said <= {"127.0.0.1", "#1 SMP PREEMPT_DYNAMIC @0", "/usr/bin/python3.12"}
+    assert shown <= {"127.0.0.1", "#1 SMP PREEMPT_DYNAMIC @0", "/usr/bin/python3.12"}
     assert set(scrub._private([(data, spans)]).names) <= {"x" * n for n in range(99)}
 
 

@@ -1,4 +1,4 @@
-"""Runs on disk: atomic files, folders of their own, launches tied to their cases, manifests that
+"""Runs on disk: atomic files, their own folders, launches tied to their cases, manifests that
 are not believed blindly."""
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def test_our_own_output_is_added_to(tmp_path: Path, sink: str) -> None:
         text=True,
         check=True,
     )
-    said = ended.stdout if "cat" in sink else kept.read_text()
-    assert said.removeprefix("before\n") == "a\nb\nc\n"
+    shown = ended.stdout if "cat" in sink else kept.read_text()
+    assert shown.removeprefix("before\n") == "a\nb\nc\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

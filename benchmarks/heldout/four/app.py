@@ -271,7 +271,7 @@ def p09() -> None:
 
 @bench.case(10)
 def p10() -> None:
-    """Merge of two sorted arrays by binary search, 100 KB of shared memory a block where 4 KB are
+    """Merge of two sorted arrays by binary search, 100 KB of shared memory per block where 4 KB are
     used: low-occupancy."""
     n, chunks, each = 1 << 22, 1024, 16
     p, q = (np.sort(RNG.random(n, dtype=F)) for _ in "pq")
@@ -451,7 +451,7 @@ def p16() -> None:
 
 @bench.case(17)
 def p17() -> None:
-    """Pointwise part of an LSTM cell, 16 bytes a lane: dram-bandwidth (a roof)."""
+    """Pointwise part of an LSTM cell, 16 bytes per lane: dram-bandwidth (a roof)."""
     n = 1 << 23
     gates, before = uniform(4 * n, -4, 4), uniform(n, -1, 1)
 

@@ -108,7 +108,7 @@ def k04() -> None:
 
 @bench.case(5)
 def k05() -> None:
-    """Dot product, 8 elements a thread: atomic-contention."""
+    """Dot product, 8 elements per thread: atomic-contention."""
     n = 1 << 24
     x, y5 = uniform(n), uniform(n)
     ref = (x.astype(cp.float64) * y5).sum().astype(F).reshape(1)
@@ -177,7 +177,7 @@ def k07() -> None:
 
 @bench.case(8)
 def k08() -> None:
-    """Inclusive scan of segments of 8192, a run of 32 a thread: shared-bank-conflict."""
+    """Inclusive scan of segments of 8192, a run of 32 per thread: shared-bank-conflict."""
     n = 1 << 25
     x = small(n, 8)
     pair(
@@ -538,7 +538,7 @@ def k32() -> None:
 
 @bench.case(33)
 def k33() -> None:
-    """Many steps for 8 elements a thread at once: fp32-pipe (a roof)."""
+    """Many steps for 8 elements per thread at once: fp32-pipe (a roof)."""
     n = 1 << 22
     x = uniform(n)
     pair(33, (n // 2048, 256), None, lambda y: (x, y, I(1024)), (cp.zeros(n, F), None), 1e-5)
@@ -546,7 +546,7 @@ def k33() -> None:
 
 @bench.case(34)
 def k34() -> None:
-    """Sums over a buffer that fits the L2, each SM passing over all of it in an order of its own:
+    """Sums over a buffer that fits the L2, each SM passing over all of it in its own order:
     l2-bandwidth (a roof)."""
     n = 1 << 20
     x = small(n * 4, 4)

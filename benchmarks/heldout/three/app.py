@@ -23,7 +23,7 @@ pair = bench.pair
 
 @bench.case(1)
 def n01() -> None:
-    """ELLPACK product, 32 entries a row, stored by rows: uncoalesced-global-access."""
+    """ELLPACK product, 32 entries per row, stored by rows: uncoalesced-global-access."""
     rows = 1 << 19
     block = np.arange(1 << 17)[:, None] + RNG.integers(-500, 500, (1 << 17, 32))
     col = cp.concatenate([cp.asarray((block + k * (1 << 17)) % rows).astype(I) for k in range(4)])

@@ -2,7 +2,7 @@
 that its twin lacks.
 
 The kernels were written blind, by somebody else who knew no rule of the toolkit either, after what
-the first set showed had been mended, and scored before anybody who writes rules had seen a source,
+the first set showed had been fixed, and scored before anybody who writes rules had seen a source,
 a report or truth.json. That holds no longer: see ../README.md. Each function below says what its
 kernels compute and what is planted in `mNN_a`; truth.json says why, and what else would be a fair
 answer. `../harness.py` says how to run it. At most 6 GB of GPU memory; no cuBLAS or cuRAND."""
@@ -222,7 +222,7 @@ def m09() -> None:
 
 @bench.case(10)
 def m10() -> None:
-    """Single-precision matrix product, 8 x 8 a thread: local-memory-traffic."""
+    """Single-precision matrix product, 8 x 8 per thread: local-memory-traffic."""
     a, b = uniform(1 << 22, -1, 1), uniform(1 << 22, -1, 1)
     pair(
         10,
@@ -300,7 +300,7 @@ def m14() -> None:
 
 @bench.case(15)
 def m15() -> None:
-    """CRC-32 of 64 bytes a thread, words interleaved: constant-cache-divergence."""
+    """CRC-32 of 64 bytes per thread, words interleaved: constant-cache-divergence."""
     n = 1 << 20
     x = whole(16 * n, 1 << 32, U)
     t = np.arange(256, dtype=U)
@@ -490,7 +490,7 @@ def m25() -> None:
 
 @bench.case(26)
 def m26() -> None:
-    """Single-precision product, one result a thread from shared memory:
+    """Single-precision product, one result per thread from shared memory:
     shared-instruction-pressure."""
     m = 1536
     a, b = uniform(m * m, -1, 1), uniform(m * m, -1, 1)
@@ -537,7 +537,7 @@ def m28() -> None:
 
 @bench.case(29)
 def m29() -> None:
-    """Exchange between warps of a block, all of it through shared memory, 16 bytes a lane:
+    """Exchange between warps of a block, all of it through shared memory, 16 bytes per lane:
     l1-bandwidth (a roof)."""
     n = 792 * 4096
     x = uniform(n)

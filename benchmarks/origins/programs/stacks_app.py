@@ -1,4 +1,4 @@
-"""Launches a kernel of a library from nested Python functions."""
+"""Launches per kernel of a library from nested Python functions."""
 
 import ctypes
 from pathlib import Path

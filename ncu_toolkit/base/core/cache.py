@@ -143,7 +143,7 @@ def unsealed(path: Path, *, own: bool = False) -> bytes | None:
 
 
 def trim(folder: Path, most: int) -> None:
-    """Delete the oldest files below a folder until at most so many bytes are left."""
+    """Delete the oldest files below a folder until at most this many bytes are left."""
     with contextlib.suppress(OSError):
         found = [(path.stat(), path) for path in folder.rglob("*") if path.is_file()]
         for state, path in sorted(found, key=lambda one: -one[0].st_mtime):

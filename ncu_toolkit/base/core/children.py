@@ -1,4 +1,4 @@
-"""Programs that this process starts: each in a session of its own, and ended with all that it started.
+"""Programs that this process starts: each in its own session, and ended with all that it started.
 
 A watchdog (this file, run as a script) does so where this process is killed: it reads a pipe that
 only this process writes to, and whose end it sees however this process ends."""
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-#: Variable by which the processes of a child are known, also those with a session of their own.
+#: Variable by which the processes of a child are known, also those with their own session.
 MARK: Final = "NCU_TOOLKIT_RUN"
 #: Seconds that a child has to end by itself after a signal; that killed processes have to go.
 GRACE: Final = 10.0
@@ -31,10 +31,10 @@ _watchdog: tuple[int, Any, int] = 0, None, -1
 
 
 class Child(subprocess.Popen[bytes]):
-    """A program in a session of its own. In `with` it is killed where the block raises.
+    """A program in its own session. In `with` it is killed where the block raises.
 
     Args:
-        environment: variables beside those of this process.
+        environment: variables besides those of this process.
         how: as for Popen.
     """
 
@@ -112,9 +112,9 @@ def processes(mark: str, leader: int = 0, name: str = MARK) -> Iterator[int]:
     word = f"\0{name}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            told = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            mine = leader and str(leader) in told[2:4]
-            if told[0] not in "ZX" and (mine or word in b"\0" + (path / "environ").read_bytes()):
+            state = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            mine = leader and str(leader) in state[2:4]
+            if state[0] not in "ZX" and (mine or word in b"\0" + (path / "environ").read_bytes()):
                 yield int(path.name)
 
 

@@ -155,7 +155,7 @@ def _too_large(path: Path, most: int) -> InputProblem:
 
 
 class _Packing(NamedTuple):
-    """A way to pack a file: its name, magic bytes, unpacker and errors, and what may stand between
+    """A way to pack a file: its name, magic bytes, unpacker and errors, and what may come between
     streams."""
 
     name: str

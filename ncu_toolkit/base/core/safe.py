@@ -66,8 +66,7 @@ def markdown_code(text: str) -> str:
 
 
 def csv_rows(rows: Iterable[Iterable[Any]]) -> str:
-    """Rows as CSV (RFC 4180, LF). Text that would be a formula in a spreadsheet gets an
-    apostrophe."""
+    """Rows as CSV (RFC 4180, LF); text that is a formula to spreadsheets gets an apostrophe."""
     return "".join(",".join(_csv_cell(cell) for cell in row) + "\n" for row in rows)
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 NOT_AVAILABLE: Final = "n/a"
-#: What stands where the time of launches would be.
+#: What is shown where the time of launches would be.
 NO_TIME: Final = "time not collected"
 #: A gain of less rounds to 1.00×: only a roof with useful work may have it.
 LEAST_GAIN: Final = 1.005

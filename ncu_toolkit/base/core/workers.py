@@ -122,7 +122,7 @@ def _die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def time_limit(seconds: float, error: ToolkitError) -> Iterator[None]:
-    """Raise `error` after so many seconds; only the main thread gets the signal."""
+    """Raise `error` after this many seconds; only the main thread gets the signal."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -241,7 +241,7 @@ class WorkerPool:
                     worker = self._waiting.pop()
                 else:
                     code = _MAIN.format(path=sys.path, parent=os.getpid(), fresh=self._fresh)
-                    # In a session of its own, so that Ctrl-C reaches only this process.
+                    # In its own session, so that Ctrl-C reaches only this process.
                     worker = subprocess.Popen(
                         [sys.executable, "-c", code],
                         stdin=subprocess.PIPE,
@@ -322,7 +322,7 @@ class WorkerPool:
 
 class _Forked:
     """A fork with the interface of subprocess.Popen that the pool uses. It does `call` with each
-    task, or else the function that the task names; if `fresh` in a fork of its own."""
+    task, or else the function that the task names; if `fresh` in its own fork."""
 
     def __init__(
         self, prepare: _Prepare = None, call: _Call = None, *, fresh: bool = False

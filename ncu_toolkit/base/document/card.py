@@ -56,7 +56,7 @@ _LITTLE: Final = 1.1
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
 _WORD: Final = re.compile(r"[A-Za-z0-9]+")
-#: Between the names of a pair; and the least characters in which two names can be told apart.
+#: Between the names of a pair; and the least characters in which two names can be distinguished.
 _ARROW: Final = " → "
 _APART: Final = 8
 
@@ -226,12 +226,13 @@ class Card:
 
     @property
     def sureness(self) -> str:
-        """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`. Empty where
-        no cause was looked for."""
+        """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`, or what it
+        assumes. Empty where no cause was looked for."""
         if self.state == "together":
             return ""
         if self.state == "roof" and self.confidence == "medium":
-            return "if all work is needed"
+            memory = self.bottleneck.endswith("-bandwidth")
+            return f"unless it {'moves data it does not need' if memory else 'does unneeded work'}"
         sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
         return sure or f"{self.confidence} confidence"
 
@@ -245,12 +246,12 @@ class Card:
         return "; ".join(filter(None, (", ".join(bars), self.room)))
 
     @property
-    def said(self) -> tuple[tuple[str, str], ...]:
+    def remarks(self) -> tuple[tuple[str, str], ...]:
         """What comes after the advice, each with its label."""
-        said = (
+        remarks = (
             ("expect", self.expect), ("also", self.also), ("probe", self.pressure), ("note", self.missing),
         )  # fmt: skip
-        return tuple((label, text) for label, text in said if text)
+        return tuple((label, text) for label, text in remarks if text)
 
     @property
     def explained(self) -> str:
@@ -269,7 +270,9 @@ class Card:
         """The headroom in words; empty where there is none to state."""
         if self.headroom is None:
             return ""
-        return f"headroom to the next roof: {factor_text(self.headroom)} ({self.roof})"
+        ends = {"issue": "issue slots are next", "empty launch": "an empty launch takes that long"}
+        end = ends.get(self.roof, f"{self.roof} is next")
+        return f"even a perfect fix stops at {factor_text(self.headroom)}: {end}"
 
 
 def kernel_name(name: str, longest: int = NAME) -> str:
@@ -293,13 +296,13 @@ def kernel_label(function: str, kernel: str, longest: int = NAME) -> str:
         return in_the_middle(inside[0], longest)
     if short in _WRAPPERS and (inside := re.search(r"<(?:[\w:]*::)?(\w+)", kernel)):
         return in_the_middle(visible(inside[1]), longest)
-    told = ""
+    body = ""
     if _GENERIC.search(short):
         found = (match[1] or match[2] for match in _FUNCTOR.finditer(kernel))
-        told = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
-    if not told and (around := _LAMBDA.search(kernel)):
-        told = f"{around[1]} #{around[2]}" if around[2] else around[1]
-    short = f"{visible(told)}: {short}" if told else short
+        body = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
+    if not body and (around := _LAMBDA.search(kernel)):
+        body = f"{around[1]} #{around[2]}" if around[2] else around[1]
+    short = f"{visible(body)}: {short}" if body else short
     return in_the_middle(short, longest)
 
 
@@ -364,7 +367,7 @@ def _around(name: str, alike: Sequence[str], longest: int) -> str:
 
 
 def short_name(name: str) -> str:
-    """A kernel's name without marks of the ABI (`[abi:v1]`), and with what stands in angle brackets
+    """A kernel's name without marks of the ABI (`[abi:v1]`), and with what is in angle brackets
     elided: `gemm<float, 4>` is `gemm<…>`."""
     name = _ABI.sub("", name) or name
     shown, depth = [], 0
@@ -556,7 +559,7 @@ class BarRow:
 
     name: str
     figures: tuple[str, ...]
-    """What stands behind the bar, under the chart's heads."""
+    """What follows the bar, under the chart's heads."""
     segments: tuple[Segment, ...] = ()
     points: tuple[Segment, ...] = ()
     """Each at the place of its size."""

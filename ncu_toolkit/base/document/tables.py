@@ -46,9 +46,9 @@ class Cell:
     """Short marks after the text, each with its explanation."""
     code: bool = False
     plain: str = ""
-    """What stands in place of the text where nothing can be pointed at for the title."""
+    """What is shown instead of the text where nothing can be pointed at for the title."""
     course: Course | None = None
-    """What pages draw in place of the text."""
+    """What pages draw instead of the text."""
 
     def __post_init__(self) -> None:
         make_visible(self, "text", "title")
@@ -167,7 +167,7 @@ def missing(why: str, plain: str = "") -> Cell:
 def number(
     value: float | None, unit: str, why: str = "", *, title: str = "", bar: float | None = None
 ) -> Cell:
-    """A cell of a number in one of the registry's units; `why` is said where there is none."""
+    """A cell of a number in one of the registry's units; `why` is shown where there is none."""
     if value is None or not math.isfinite(value):
         return missing(why or "no value")
     part = None if bar is None else min(1.0, max(0.0, bar))
@@ -312,11 +312,11 @@ class Definitions:
     def columns(self, table: Table) -> list[tuple[str, str]]:
         """(heading, explanation) of a sortable table's columns: their headings sort, so they cannot
         open an entry. No entry is repeated."""
-        found, said = [], set()
+        found, parts = [], set()
         for column in table.columns if table.sortable else ():
             key = self.of_column(table, column)
-            entry = self.terms[key].text if key and key not in said else ""
-            said.add(key)
+            entry = self.terms[key].text if key and key not in parts else ""
+            parts.add(key)
             own = f"{column.title[:1].upper()}{column.title[1:]}." if column.title else ""
             if _words(own) <= _words(entry):  # the entry says it too
                 own = ""

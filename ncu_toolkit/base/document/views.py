@@ -37,7 +37,7 @@ class Chart:
     figure: Mapping[str, Any]
     table: Table
     wide: bool = False
-    """Spans the page where two charts stand side by side."""
+    """Spans the page where two charts are side by side."""
     term: str = ""
     """The glossary's word for it, where the title is none."""
     links: Mapping[str, str] = field(default_factory=dict)
@@ -553,8 +553,8 @@ def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
         return ""
     if whole.kernels == 1:
         return (
-            f"{kinds[0].card.kernel}: {launches} launches, {units.total(total, whole.untimed)} in total. The card shows a typical one: "
-            "shorter ones take less than half of the time."
+            f"{kinds[0].card.kernel}: {launches} launches, {units.total(total, whole.untimed)} in total. "
+            "The card shows the median launch by time."
         )
     gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
     where = "" if not gpus else f" on {gpus[0]}" if len(gpus) == 1 else f" on {len(gpus)} GPUs"
@@ -569,11 +569,11 @@ def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
 def _ran(kind: Kind, total: float | None) -> str:
     """`13 launches, this one 322 µs, 78 % of the time`."""
     one = [kind.card.time] if kind.card.time_us is not None or kind.card.untimed else []
-    said = one
+    parts = one
     if kind.launches > 1:
-        said = [f"{kind.launches} launches", *(f"this one {each}" for each in one)]
+        parts = [f"{kind.launches} launches", *(f"this one {each}" for each in one)]
     share = _share(kind, total)
-    return ", ".join([*said, f"{share} of the time"] if share else said)
+    return ", ".join([*parts, f"{share} of the time"] if share else parts)
 
 
 def _share(kind: Kind, total: float | None) -> str:
@@ -636,7 +636,7 @@ def duration(microseconds: float | None) -> str:
     return units.NOT_AVAILABLE if microseconds is None else units.duration(microseconds)
 
 
-def told_apart(paths: Sequence[str]) -> dict[str, str]:
+def distinct_names(paths: Sequence[str]) -> dict[str, str]:
     """What to call each of several files: its path below their common folder, safe to show."""
     places = {path: os.path.abspath(path) for path in paths}
     above = os.path.commonpath([os.path.dirname(place) for place in places.values()] or ["/"])

@@ -3,7 +3,7 @@
 Sources, by field:
 - limits: "Technical Specifications per Compute Capability" in the CUDA Programming Guide and
   cuda_occupancy.h of CUDA 13.0;
-- rates: "Arithmetic Instructions" in the CUDA Programming Guide, in results a cycle and SM. For
+- rates: "Arithmetic Instructions" in the CUDA Programming Guide, in results per cycle and SM. For
   CC 8.6 the guide's 16-bit figure is not used: the GA102 white paper gives the same operations a
   second as for FP32;
 - `tensor`: the data sheet's rate over SMs and clock, rounded to the power of two;
@@ -13,7 +13,7 @@ Sources, by field:
   8.9 and 9.0;
 - `request_cycles`: 32 load/store units in Volta and the data-centre parts after it, 16 in Turing,
   GA10x, Orin, Ada and the RTX parts of Blackwell (NVIDIA's architecture white papers). Reports of
-  CC 8.6 (A40, RTX 3070, RTX 3060 Ti) count half as many memory instructions a cycle as their
+  CC 8.6 (A40, RTX 3070, RTX 3060 Ti) count half as many memory instructions per cycle as their
   percentage of peak would be at one; those of CC 8.0 and 9.0 count as many.
 
 None is unknown: not published in a form used here. A capability that is not here is not guessed.
@@ -69,7 +69,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Sm:
-    """One multiprocessor. Sizes in bytes, registers of 32 bits, rates in results a cycle."""
+    """One multiprocessor. Sizes in bytes, registers of 32 bits, rates in results per cycle."""
 
     cc: tuple[int, int]
     warps: int
@@ -176,7 +176,7 @@ SPECS: Final[Mapping[tuple[int, int], Sm]] = MappingProxyType({
 
 @dataclass(frozen=True)
 class Link:
-    """The way to the host's memory: its name, and bytes a second in one direction at most."""
+    """The way to the host's memory: its name, and bytes per second in one direction at most."""
 
     name: str
     bandwidth: float
@@ -312,10 +312,10 @@ def occupancy(
 
     Args:
         cc: compute capability.
-        block_threads: threads a block.
-        registers: registers a thread, from ptxas or the report.
-        shared_static: bytes of static shared memory a block.
-        shared_dynamic: bytes of dynamic shared memory a block.
+        block_threads: threads per block.
+        registers: registers per thread, from ptxas or the report.
+        shared_static: bytes of static shared memory per block.
+        shared_dynamic: bytes of dynamic shared memory per block.
         shared_config: bytes of shared memory the driver configured
             (launch__shared_mem_config_size); the largest where None.
         barriers: named barriers a block uses.
@@ -395,7 +395,7 @@ def padded(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-#: Registers per thread at which the next allocation of 256 a warp starts, from the fewest that
+#: Registers per thread at which the next allocation of 256 per warp starts, from the fewest that
 #: compilers assign.
 REGISTER_STEPS = (16, *range(17, MAX_REGISTERS_PER_THREAD + 1, 8))
 
@@ -407,7 +407,7 @@ def what_if_registers(base: Occupancy) -> dict[int, Occupancy]:
 
 
 def what_if_shared(base: Occupancy) -> dict[int, Occupancy]:
-    """The same kernel with other shared memory a block: every 1 KiB up to the most a block may
+    """The same kernel with other shared memory per block: every 1 KiB up to the most a block may
     have."""
     sizes = range(0, limits_of(base.cc).shared_per_block + 1, 1024)
     return {size: _with(base, shared_static=size) for size in sizes}

@@ -1,4 +1,4 @@
-"""The metric registry: every Nsight metric name the toolkit reads stands here and nowhere else.
+"""The metric registry: every Nsight metric name the toolkit reads is here and nowhere else.
 
 A `Metric` maps a short name to the profiler's names (the first present wins), our unit and a
 meaning. `since` and `until` (compute capability) separate "not available on this GPU" from "not
@@ -82,7 +82,7 @@ STALL_REASONS: Final[dict[str, str]] = {
     "not_selected": "The warp could have issued, but the scheduler picked another one: a sign of enough parallelism, not a problem.",
     "long_scoreboard": "Waiting for a result from global, local, texture or surface memory (L1TEX).",
     "short_scoreboard": "Waiting for a result from the MIO queue other than L1TEX: mostly shared memory loads, also special functions (MUFU) and shuffles.",
-    "mio_throttle": "The memory input/output queue is full: too many shared memory, shuffle or special-function instructions are under way.",
+    "mio_throttle": "The memory input/output queue is full: too many shared memory, shuffle or special-function instructions are in flight.",
     "lg_throttle": "The local/global memory queue is full: too many global or local memory instructions, often narrow or uncoalesced ones.",
     "tex_throttle": "The texture queue is full.",
     "math_pipe_throttle": "The arithmetic pipe that the instruction needs is busy: that pipe is the limit.",
@@ -95,7 +95,7 @@ STALL_REASONS: Final[dict[str, str]] = {
     "imc_miss": "Waiting for an immediate constant that is not in the constant cache.",
     "no_instruction": "The next instruction is not in the instruction cache, or the warp has just jumped far.",
     "sleeping": "The warp put itself to sleep (nanosleep) or all its lanes yielded.",
-    "misc": "A reason that has no name of its own.",
+    "misc": "A reason without a name.",
     "gmma": "Waiting to start a warpgroup matrix instruction (WARPGROUP.ARRIVE), on Hopper only.",
 }
 _STALL_UNTIL: Final = {"imc_miss": (9, 0), "gmma": (9, 0)}
@@ -184,7 +184,7 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     _pct("l2_hit_rate", "lts__t_sector_hit_rate.pct", "L2 hit rate", "Sectors found in L2."),
     _pct("l1_throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active", "L1 throughput (roll-up)", "Nsight's largest L1TEX sub-throughput."),
     _pct("l1_hit_rate", "l1tex__t_sector_hit_rate.pct", "L1 hit rate", "Sectors found in L1."),
-    _pct("l1_data_pipe_active", "l1tex__data_pipe_lsu_wavefronts" + _ACTIVE, "L1/shared data pipe", "Wavefronts through the L1 data stage (shared and global), of one a cycle."),
+    _pct("l1_data_pipe_active", "l1tex__data_pipe_lsu_wavefronts" + _ACTIVE, "L1/shared data pipe", "Wavefronts through the L1 data stage (shared and global), of one per cycle."),
     _pct("l1_writeback_active", "l1tex__lsu_writeback_active" + _ACTIVE, "L1 writeback", "Cycles in which load results were written back to registers."),
     _pct("l1_request_active", "l1tex__lsuin_requests" + _ACTIVE, "L1 requests", "Requests entering L1TEX from the LSU, of its peak."),
     _pct("l1_fill_active", "l1tex__m_xbar2l1tex_read_sectors" + _ACTIVE, "L2 to L1 fill", "Sectors filled into L1 from L2, of the link's peak."),
@@ -202,8 +202,8 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     _pct("l2_atomic_unit_active", "lts__d_atomic_input_cycles_active" + _ELAPSED, "L2 atomic unit", "Cycles in which the L2 slices' atomic units took input."),
     _pct("l2_atomic_unit_busiest", "lts__d_atomic_input_cycles_active.max.pct_of_peak_sustained_elapsed", "Busiest L2 atomic unit", "The same of the slice that was busiest: updates of one address all go to one slice."),
     Metric("host_sectors", ("lts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum", "syslts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum"), "sectors", "Sectors of host memory", "32-byte sectors of the host's memory that the SMs asked for and L2 did not have.", renamed=((9, 0), (10, 0))),
-    _pct("host_fill_active", "lts__d_sectors_fill_sysmem" + _ELAPSED, "L2 fills from the host", "Sectors that came into L2 from host memory, of one a cycle and slice.", (7, 0), (9, 0)),
-    _pct("device_fill_active", "lts__d_sectors_fill_device" + _ELAPSED, "L2 fills from device memory", "Sectors that came into L2 from device memory, of one a cycle and slice."),
+    _pct("host_fill_active", "lts__d_sectors_fill_sysmem" + _ELAPSED, "L2 fills from the host", "Sectors that came into L2 from host memory, of one per cycle and slice.", (7, 0), (9, 0)),
+    _pct("device_fill_active", "lts__d_sectors_fill_device" + _ELAPSED, "L2 fills from device memory", "Sectors that came into L2 from device memory, of one per cycle and slice."),
     Metric("l2_slice_cycles", ("lts__cycles_elapsed.sum",), "count", "L2 slice cycles", "Elapsed cycles of all L2 slices together."),
     Metric("shared_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), "count", "Shared wavefronts", "Passes through the shared-memory banks."),
     Metric("shared_load_wavefronts", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",), "count", "Shared load wavefronts", "Passes through the banks for loads."),

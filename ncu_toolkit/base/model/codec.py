@@ -85,7 +85,7 @@ def convert(kind: type[T], data: Any, hook: Hook | None = None, strict: bool = T
     except msgspec.ValidationError as error:
         what, _, at = str(error).rstrip("`").partition(" - at `$")
     path, value = _located(kind, data, hook, strict, at)
-    for start, words in ((_MISSING, "is missing"), (_UNKNOWN, "is no known key")):
+    for start, words in ((_MISSING, "is missing"), (_UNKNOWN, "is not a known key")):
         if what.startswith(start):
             raise Misfit(f"{path}.{what.removeprefix(start).strip('`')}".lstrip("."), words)
     met = "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else ""

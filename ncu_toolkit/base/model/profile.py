@@ -102,7 +102,7 @@ class Launch:
     block: Extents | None
     registers: int | None = None
     shared_static: int | None = None
-    """Bytes a block; None where they are not recorded."""
+    """Bytes per block; None where they are not recorded."""
     shared_dynamic: int | None = None
     shared_config: int = 0
     cluster: int = 0
@@ -154,7 +154,7 @@ class Launch:
 
     @property
     def shared(self) -> int | None:
-        """Bytes of shared memory a block, static and dynamic; None where neither is recorded."""
+        """Bytes of shared memory per block, static and dynamic; None where neither is recorded."""
         known = [each for each in (self.shared_static, self.shared_dynamic) if each is not None]
         return sum(known) if known else None
 
@@ -191,7 +191,7 @@ class StallStack:
 
 @dataclass(slots=True)  # frozen, half a million take a second longer to make
 class Instruction:
-    """One SASS instruction with what was counted at it, warp-level unless said; None where not."""
+    """One SASS instruction with what was counted at it, warp-level unless stated; None where not."""
 
     index: int
     address: int
@@ -260,7 +260,7 @@ class MachineCode:
     instructions: int = 0
     """Without those that fill the end."""
     opcodes: Mapping[str, int] = field(default_factory=dict)
-    """By base opcode, of the few that are told by their word (kernel/sass/disassembly.py)."""
+    """By base opcode, of the few that are known by their word (kernel/sass/disassembly.py)."""
     indexed: int = 0
     """Accesses of local memory away from the stack pointer: of an array indexed at run time."""
 

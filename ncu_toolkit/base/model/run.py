@@ -49,7 +49,7 @@ class RunCase:
     pressure_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Times of the run under each kind of pressure, where they were measured (`--probe`)."""
     pressure_kept: Mapping[str, float] = field(default_factory=dict)
-    """The part of its speed that each pressure kept beside it."""
+    """The part of its speed that each pressure left it."""
 
     @property
     def marker(self) -> str:
@@ -85,7 +85,7 @@ class LadderOptions:
 
 @dataclass(frozen=True)
 class Run:
-    """One run. Timings, profiles and the curve have files of their own; all else is run.json."""
+    """One run. Timings, profiles and the curve have their own files; all else is run.json."""
 
     id: str
     title: str
@@ -110,7 +110,7 @@ class Run:
     needs: tuple[str, ...] = ()
     """What a program's launches must move and compute, as --needs gave it."""
     step: bool = False
-    """Whether it is of the kernels of a program's step, which has a page beside the run's."""
+    """Whether it is of the kernels of a program's step, which has a page next to the run's."""
     live: bool = True
     """Of this machine, not a shipped recording."""
     timings: tuple[Timing, ...] = ()

@@ -10,7 +10,7 @@ from ncu_toolkit.base.model.profile import Device, Launch
 
 @dataclass(frozen=True)
 class PressureKind:
-    """A stressor: the share of multiprocessors that it takes for itself, or 0 where it runs beside
+    """A stressor: the share of multiprocessors that it takes for itself, or 0 where it runs alongside
     the kernel on all of them. Its kernel is pressure_NAME in kernels/common/pressure.cu.
 
     `control` takes the same room and does nothing, to show the stressor's own effect. `resource` is
@@ -34,7 +34,7 @@ KINDS: Final[Mapping[str, PressureKind]] = {
     "constant": PressureKind(resource="constant"),
     "integer": PressureKind(resource="alu"),
 }
-#: Conditions beside the kinds of pressure: nothing, and half the resident blocks.
+#: Conditions besides the kinds of pressure: nothing, and half the resident blocks.
 PLAIN: Final = "plain"
 HALF: Final = "half_occupancy"
 
@@ -54,7 +54,7 @@ class KernelTrace:
     conditions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Times under each kind of pressure; "plain" for none. Empty without experiments."""
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """How much of its speed alone the pressure kept beside each of those launches (0-1)."""
+    """How much of its speed alone it kept alongside pressure at each of those launches (0-1)."""
     missing: str = ""
     """Why runs under some kinds of pressure do not count; empty where all do."""
 

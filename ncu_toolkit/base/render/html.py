@@ -1,7 +1,7 @@
 """Answers, and the pages of runs, as HTML. A page is one text that needs nothing else, or loads the
 assets that are copied once into a reports folder; a policy allows just these scripts and styles.
 
-Templates lay out pages. Cells, facts and tables are written here in place of a template: a report
+Templates lay out pages. Cells, facts and tables are written here instead of a template: a report
 has some 300,000 cells, and this takes a tenth of the time. Text of a document is safe to show
 already, so it is escaped and nothing more."""
 
@@ -296,12 +296,12 @@ class Writer:
             for at, row in enumerate(table.rows)
         )
         quiet = "" if caption else ' class="quiet"'
-        said = f"<caption{quiet}>{escape(table.caption)}</caption>" if table.caption else ""
+        text = f"<caption{quiet}>{escape(table.caption)}</caption>" if table.caption else ""
         label = escape(table.caption or "table")
         mark = " data-sortable" if table.sortable else ""
         return (
             f'<div class="{kind}" id="{escape(ns + table.key)}">{self._tools(table)}'
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table{mark}>{said}'
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table{mark}>{text}'
             f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
             f"{_notes(table, self._known)}</div>\n"
         )

@@ -100,7 +100,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
         yield f"- **do** {md(step)}"
     for row in card.then:
         yield f"- **then** {md(' · '.join(filter(None, row)))}"
-    for label, text in card.said:
+    for label, text in card.remarks:
         yield f"- **{label}** {md(text)}"
     if card.next:
         yield f"- **next** {code(card.next)}"
@@ -137,5 +137,5 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
         yield f"   do: {' '.join(card.do)}"
     for row in card.then:
         yield f"   then: {' · '.join(filter(None, row))}"
-    for label, text in card.said:
+    for label, text in card.remarks:
         yield f"   {label}: {text}"

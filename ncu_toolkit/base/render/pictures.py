@@ -80,7 +80,7 @@ def roofline(*pictures: RoofPicture) -> Markup:
 def _slopes(
     pictures: Sequence[RoofPicture], slopes: Mapping[str, float], peak: float, plane: _Plane
 ) -> Iterator[str]:
-    """The memory roofs with their names, which stand where no label of a point and no other name is,
+    """The memory roofs with their names, which are placed where no label of a point and no other name is,
     outside of the outermost roofs."""
     across, down = plane.across, plane.down
     tilt = math.degrees(math.atan2(down(1.0) - down(10.0), across(10.0) - across(1.0)))
@@ -149,12 +149,12 @@ def _points(pictures: Sequence[RoofPicture], plane: _Plane) -> Iterator[str]:
 
 def _words(picture: RoofPicture, reach: Reach) -> str:
     """`L2 74 % busy: 8.66 GB moved, 0.25 FLOP per byte`."""
-    said = f"{reach.unit} {whole_percent(reach.busy)} busy"
+    text = f"{reach.unit} {whole_percent(reach.busy)} busy"
     if reach.intensity:
-        said += (
+        text += (
             f": {reach.moved} moved, {units.significant(reach.intensity)} {picture.work} per byte"
         )
-    return said
+    return text
 
 
 def _line(cls: str, x: float, y: float, to_x: float, to_y: float) -> str:

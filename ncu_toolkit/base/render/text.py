@@ -351,8 +351,8 @@ def card_lines(
         yield from _labelled("do" if number == 1 else "", text, width, 3 * several)
     for at, line in enumerate(_columns(card.then, width - _LABEL)):
         yield from _labelled("" if at else "then", line, width)
-    for label, said in card.said:
-        yield from _labelled(label, Text(said, style="yellow" if label == "note" else ""), width)
+    for label, note in card.remarks:
+        yield from _labelled(label, Text(note, style="yellow" if label == "note" else ""), width)
     if 0 < len(card.explained) <= width - _LABEL:
         parts = ("more".ljust(_LABEL), "dim"), (card.explained, "")
         yield Text.assemble(*parts, no_wrap=True, overflow="ignore")
@@ -409,16 +409,17 @@ def _figures(card: Card, width: int, ascii_only: bool) -> Iterator[Text]:
         taken = max((line.cell_len for line in _bars(card.bars, 0, ascii_only)), default=0)
         yield from _bars(card.bars, max(4, min(_BARS[0], width - taken)), ascii_only)
         yield from (Text("  ") + line for line in right)
-    for said in (_legend(card.bars, ascii_only), card.basis, card.room):
-        if said:
-            yield from (Text("  ") + line for line in _wrapped(Text(said, style="dim"), width - 2))
+    for text in (_legend(card.bars, ascii_only), card.basis, card.room):
+        if text:
+            yield from (Text("  ") + line for line in _wrapped(Text(text, style="dim"), width - 2))
 
 
 def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
-    """What the second tone of the bars means; empty where there is none."""
+    """What the two tones of the bars mean; empty where there is one."""
     if not any(bar.beyond for bar in bars):
         return ""
-    return f"{'-' if ascii_only else _LIGHTER} busy beyond what its work needs at full speed"
+    needed, lost = ("#", "-") if ascii_only else ("█", _LIGHTER)
+    return f"{needed} needed by the work   {lost} time lost to inefficient accesses"
 
 
 def _strip(shown: Strip, width: int) -> Iterator[Text]:

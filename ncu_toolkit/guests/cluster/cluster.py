@@ -137,7 +137,7 @@ def versions() -> dict[str, str]:
 def answer(function: str, task: tuple[Any, ...], gpu: bool, report: bool) -> Reply:
     """Carry out one task on a worker. `function` is "module:name", of this project."""
     if not function.startswith(_OURS):
-        return Reply(error=UsageProblem(f"'{function}' is no task of ncu-toolkit"))
+        return Reply(error=UsageProblem(f"'{function}' is not a task of ncu-toolkit"))
     from distributed import get_worker
 
     worker, within = get_worker().address, contextvars.copy_context()
@@ -578,7 +578,7 @@ class Dask(Executor):
         self._introductions[address] = self._submit(name, (), [address], False)
 
     def _learn(self, address: str, seconds: float) -> None:
-        """Take a board's introduction where it is there within so many seconds."""
+        """Take a board's introduction where it is there within this many seconds."""
         future = self._introductions[address]
         deadline = time.monotonic() + seconds
         while not future.done():

@@ -22,7 +22,7 @@ from ncu_toolkit.base.core.workers import default_jobs
 from ncu_toolkit.guests.cluster import cluster
 from ncu_toolkit.kernel.gpu import cuda
 
-#: How long a scheduler of ours tries to reach a worker that may be gone.
+#: How long a scheduler that we started tries to reach a worker that may be gone.
 _LOST: Final = "5s"
 #: Where the processes of `--cluster local` listen.
 _LOOPBACK: Final = "127.0.0.1"
@@ -86,10 +86,10 @@ def _read(path: Path) -> Settings:
         return UsageProblem(f"'{path}': {what}", "docs/cluster.md shows such a file")
 
     if not isinstance(data, dict):
-        raise refuse("it is no table of keys")
+        raise refuse("it is not a table of keys")
     for key in data:
         if key not in _FILE_KEYS:
-            raise refuse(f"'{key}' is no known key; keys are {', '.join(_FILE_KEYS)}")
+            raise refuse(f"'{key}' is not a known key; keys are {', '.join(_FILE_KEYS)}")
     if ("address" in data) == ("slurm" in data):
         raise refuse("it needs either 'address' or 'slurm'")
     slurm, security = data.get("slurm") or {}, data.get("security") or {}
@@ -97,13 +97,13 @@ def _read(path: Path) -> Settings:
     tables = (("slurm", slurm, _slurm_keys), ("security", security, _security_keys))
     for name, value, keys in tables:
         if not isinstance(value, dict):
-            raise refuse(f"'{name}' is no table")
+            raise refuse(f"'{name}' is not a table")
         for key in value:
             if key not in (known := keys()):
-                raise refuse(f"'{name}.{key}' is no known key; keys are {', '.join(known)}")
+                raise refuse(f"'{name}.{key}' is not a known key; keys are {', '.join(known)}")
     for key, value in security.items():
         named = key.startswith("tls_") and key.endswith(("_file", "_cert", "_key"))
-        # a certificate may also stand in the file itself
+        # a certificate may also be in the file itself
         if named and "\n" not in str(value) and not Path(str(value)).is_file():
             raise refuse(f"'security.{key}' names no file: {visible(str(value), _QUOTED)}")
     if "address" in data:
@@ -236,7 +236,7 @@ async def _greeted(address: str, security: Any) -> None:
 
 
 def _local() -> Any:
-    """One worker for each GPU of this machine, in processes of their own. Only who holds the
+    """One worker for each GPU of this machine, in their own processes. Only who holds the
     certificate, which is made for this run, can talk to them."""
     distributed = _dask()
     cards = cuda.cards()

@@ -60,7 +60,7 @@ def command(words: tuple[str, ...], sql: str | None, out: Output) -> int:
     if words[:1] == ("import",):
         if sql is not None:
             raise errors.UsageProblem(
-                "--sql does not go with import", "Run them one after the other"
+                "--sql cannot be combined with import", "Run them one after the other"
             )
         return _import(words[1:])
     if len(words) > 1 or (words and sql is not None):

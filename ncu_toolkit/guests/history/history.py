@@ -240,7 +240,7 @@ class History:
         return _duckdb().Error
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """A query of ours as rows by column."""
+        """A fixed query as rows by column."""
         done = self.base.execute(query, list(values))
         names = [column[0] for column in done.description]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]

@@ -72,7 +72,7 @@ def rows_of_run(
         datetime.datetime.fromisoformat(run.created)
     except ValueError:
         raise InputProblem(
-            f"'{folder / store.MANIFEST}': created is '{visible(run.created, 80)}', which is no date",
+            f"'{folder / store.MANIFEST}': created is '{visible(run.created, 80)}', which is not a date",
             "The manifest was edited; make the run again",
         ) from None
     cases = {case.marker: case for case in run.cases}

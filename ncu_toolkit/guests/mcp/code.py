@@ -1,6 +1,6 @@
 """Compiled code and CUDA source below a root, for static analysis.
 
-A compiler reads whatever file a source names. The source and the headers beside it are therefore
+A compiler reads whatever file a source names. The source and the headers next to it are therefore
 compiled from copies, and only where the preprocessor, with the flags of the compile, opened no
 further file but those of the compilers, and was not asked whether one exists (`__has_include`). All
 of this is refused in the same words, which would tell otherwise what there is."""
@@ -50,7 +50,7 @@ _GAP: Final = r"(?:[^\S\n]|/\*.*?\*/)*"
 _RENAMES: Final = re.compile(
     rf"(?:^|\*/){_GAP}(?:#|%:|\?\?=){_GAP}(?:line\b|embed\b|\d)", re.MULTILINE | re.DOTALL
 )
-#: Folders of the compilers' own headers, beside the CUDA toolkit's.
+#: Folders of the compilers' own headers, besides the CUDA toolkit's.
 _SYSTEM: Final = ("/usr/include", "/usr/lib/gcc", "/usr/local/include")
 DEFAULT_ARCH: Final = "sm_90"
 
@@ -144,9 +144,9 @@ def _asks_for_none(source: Path, folder: Path, arch: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
         poison = Path(scratch).resolve() / "poison.h"
         poison.write_text(f"#pragma GCC poison {' '.join(_ASKS)}\n#ifdef {_ASKS[0]}\n#endif\n")
-        _, said = preprocessed(source, arch, _TIMEOUT, ("-include", str(poison)))
+        _, errors = preprocessed(source, arch, _TIMEOUT, ("-include", str(poison)))
     known = False  # whether this preprocessor knows poison at all
-    for name, line, at in (places := _POISONED.findall(said)):
+    for name, line, at in (places := _POISONED.findall(errors)):
         path = Path(name).resolve()
         known = known or path == poison
         if path in copies:
@@ -155,7 +155,7 @@ def _asks_for_none(source: Path, folder: Path, arch: str) -> bool:
                 return False
         elif path != poison and not any(path.is_relative_to(each) for each in _compilers()):
             return False
-    return known and len(places) == len(_POISON.findall(said))
+    return known and len(places) == len(_POISON.findall(errors))
 
 
 def _compilers() -> tuple[Path, ...]:
@@ -164,7 +164,7 @@ def _compilers() -> tuple[Path, ...]:
 
 
 def _plainly(line: str, at: int) -> bool:
-    """Whether what asks for a file stands there as it is, and for a name below its own folders."""
+    """Whether what asks for a file is there unchanged, and for a name below its own folders."""
     asked = _ASKED.match(line, at)
     name = asked[1] if asked else ""
     inside = name and not name.startswith("/") and ".." not in PurePosixPath(name).parts

@@ -70,6 +70,6 @@ def _token() -> str:
     given = os.environ.get(TOKEN, "")
     if given and (len(given) < _SHORTEST or not given.isascii() or not given.isprintable()):
         raise UsageProblem(
-            f"${TOKEN} is no token", f"Give {_SHORTEST} ASCII characters or more, or unset it"
+            f"${TOKEN} is not a token", f"Give {_SHORTEST} ASCII characters or more, or unset it"
         )
     return given or secrets.token_urlsafe(32)

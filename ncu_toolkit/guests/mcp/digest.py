@@ -55,7 +55,7 @@ class KernelDigest(msgspec.Struct, frozen=True, omit_defaults=True):
     id: Annotated[str, msgspec.Meta(description="for the tool `where`")] = ""
     side: Annotated[str, msgspec.Meta(description="of a comparison: old or new")] = ""
     kernel: str = ""
-    launches: Annotated[str, msgspec.Meta(description="launches alike, where several")] = ""
+    launches: Annotated[str, msgspec.Meta(description="identical launches, if several")] = ""
     time: str = ""
     share: Annotated[str, msgspec.Meta(description="of the time of all launches")] = ""
     cause: Annotated[
@@ -114,7 +114,7 @@ class Digest(msgspec.Struct, frozen=True, omit_defaults=True):
     ] = ()
     more: Annotated[str, msgspec.Meta(description="how to get what left_out does not name")] = ""
     next: Annotated[str, msgspec.Meta(description="the command to run next")] = ""
-    see: Annotated[str, msgspec.Meta(description="a resource that says more")] = ""
+    see: Annotated[str, msgspec.Meta(description="a resource with details")] = ""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def lay_out(
 
 
 def _nameless(text: str, shown: Answer) -> str:
-    """A line about launches without their kernels' names, which are a stranger's words: they stand
+    """A line about launches without their kernels' names, which are untrusted text: they are
     with the launches alone."""
     for name in sorted({card.kernel for card in shown.cards} - {""}, key=len, reverse=True):
         text = re.sub(rf"(?<!\w)(?<!\w-){re.escape(name)}(?!-?\w)", "a kernel", text)

@@ -222,7 +222,7 @@ def _cause(finding: Finding) -> str:
 
 
 def _renamed(file: FileResult, content: Content) -> FileResult:
-    """The file's result with its own name in place of its copy's."""
+    """The file's result with its own name instead of its copy's."""
     folder = str(content.copy)[: -len(content.name)]
 
     def plain(text: str) -> str:

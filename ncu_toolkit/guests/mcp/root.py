@@ -33,7 +33,7 @@ _LINKS: Final = 40
 LISTED: Final = 200
 _LOOKED_AT: Final = 20_000
 _CHUNK: Final = 1 << 20
-#: Nanoseconds after a file's last change in which another change may bear the same time.
+#: Nanoseconds after a file's last change in which another change may have the same time.
 _FRESH_NS: Final = 2_000_000_000
 #: How often a file is read again that changes while it is read.
 _TRIES: Final = 3
@@ -91,7 +91,7 @@ class Root:
         try:
             os.fsencode(str(path))
         except UnicodeError:
-            raise UsageProblem(f"'{visible(text, 200)}' is no path") from None
+            raise UsageProblem(f"'{visible(text, 200)}' is not a path") from None
         return str(path)
 
     def _outside(self, text: str) -> UsageProblem:
@@ -169,7 +169,7 @@ class Root:
 
     @contextlib.contextmanager
     def _regular(self, name: str, most: float = math.inf) -> Iterator[tuple[int, os.stat_result]]:
-        """A regular file of at most so many bytes."""
+        """A regular file of at most this many bytes."""
         with self.held(name) as descriptor:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):

@@ -170,9 +170,7 @@ def _line(error: Exception) -> str:
     """An error as one line for the client; what is not foreseen shows its kind alone."""
     if (known := for_user(error)) is not None:
         return error_line(known)
-    return (
-        f"a defect of ncu-toolkit: {type(error).__name__}. Report it with the steps that lead to it"
-    )
+    return f"a bug in ncu-toolkit: {type(error).__name__}. Report it with the steps that lead to it"
 
 
 def _resource(tools: Tools, uri: str) -> tuple[str, str]:

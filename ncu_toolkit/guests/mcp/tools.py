@@ -67,7 +67,7 @@ Before = Annotated[File, Meta(description="path of the report before the change"
 After = Annotated[File, Meta(description="path of the report after it")]
 CodePath = Annotated[File, Meta(description="path of a .cu or .cubin file below the root")]
 Arch = Annotated[str, Meta(max_length=8, description="architecture for a .cu file, such as sm_90")]
-Block = Annotated[int, Meta(ge=0, le=1024, description="threads a block, if known")]
+Block = Annotated[int, Meta(ge=0, le=1024, description="threads per block, if known")]
 Skip = Annotated[int, Meta(ge=0, description="kernels already shown")]
 FindingId = Annotated[Name, Meta(description="id of a finding, from analyze")]
 LaunchId = Annotated[Name, Meta(description="id of a launch, from analyze")]
@@ -105,7 +105,7 @@ class GlossaryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     unit: str = ""
     source: str = ""
-    see: Annotated[str, Meta(description="a resource that says more")] = ""
+    see: Annotated[str, Meta(description="a resource with details")] = ""
 
 
 #: A schema names it, so it has the name that models know.
@@ -213,7 +213,7 @@ class Tools:
             replace(each, gpu="", shape="", bars=(), waits=(), headroom=None)
             for each in shown.cards
         )
-        shown = replace(shown, cards=tuple(cards))  # what `analyze` has told
+        shown = replace(shown, cards=tuple(cards))  # what `analyze` has shown
         return lay_out(shown, budget_tokens, (mark,), part=part, base=base)
 
     def where(
@@ -370,7 +370,7 @@ class Tools:
             mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) or not (python or mode & 0o111):
             raise UsageProblem(
-                f"'{visible(file, 200)}' is no program", "Name an executable file below the root"
+                f"'{visible(file, 200)}' is not a program", "Name an executable file below the root"
             )
         whole = str(self.root.path / PurePosixPath(name))
         return (program, whole, *arguments[1:]) if python else (whole, *arguments)

@@ -34,7 +34,7 @@ FORMATS: Final = ("text", "markdown", "brief", "json")
 @click.command("probe", cls=ProgramCommand)
 @_options.options(
     kernels=f"{_options.KERNEL} Repeat it, or separate names of rungs by commas.",
-    experiments=_options.switch("Run other work beside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program "
+    experiments=_options.switch("Run other work alongside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program "
         "becomes slower by it, with the same results]", "--experiments/--no-experiments", default=None),
     top=_options.option("Kernels in the table.", default=TOP, show_default=True),
     form=_options.formats(FORMATS, "Format to print."),
@@ -47,12 +47,12 @@ def command(
 
     `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
     exit code, and records each launch through CUPTI: times, shapes, occupancy, and the gaps in
-    which the GPU ran no kernel. With --experiments it also runs slices of other work beside the
-    program, which load one unit of the GPU at a time. `--kernel NAME` does the same to a ladder's
+    which the GPU ran no kernel. With --experiments it also runs slices of other work alongside the
+    program, which load one unit of the GPU at a time. `--kernel NAME` does the same for a ladder's
     kernel.
 
-    Neither needs a permission. The verdict is a regime, with less confidence than one from
-    counters; see docs/probe.md."""
+    Neither needs special permissions. The verdict is a regime, with less confidence than one
+    from counters; see docs/probe.md."""
     ladder = chosen.families or chosen.everything or (chosen.kernels and not program)
     if bool(program) == bool(ladder):
         raise UsageProblem(
@@ -113,7 +113,7 @@ def _program(
             f"{short_name(kernel.launch.function)}: too few of its {kernel.launches} launches lay "
             "inside a slice of pressure, so it is judged by its shape"
             for kernel, verdict in zip(found.kernels[:CARDS], verdicts, strict=False)
-            if verdict.told is None
+            if verdict.regime is None
         ]
     if code:
         notes.append(f"the program ended with exit code {code}")
@@ -130,7 +130,7 @@ def confirmations(profiles: Sequence[Profile], program: tuple[str, ...]) -> list
     with tempfile.TemporaryDirectory(prefix="ncu-toolkit-probe-") as name:
         trace.run(program, Path(name), trace.plan(Path(name)))
         kernels = {_shape(each.launch): each for each in trace.read(Path(name)).kernels}
-    said = {}
+    text = {}
     for profile in profiles:
         kernel = kernels.pop(_shape(profile.launch), None)
         if kernel is None:
@@ -141,8 +141,8 @@ def confirmations(profiles: Sequence[Profile], program: tuple[str, ...]) -> list
             pressure_kept=regime.kept(kernel),
         )
         line = regime.confirmation(replace(profile, context=context), diagnose(profile))
-        said[short_name(profile.launch.function)] = line
-    return [f"{name}: {line}" for name, line in said.items() if line]
+        text[short_name(profile.launch.function)] = line
+    return [f"{name}: {line}" for name, line in text.items() if line]
 
 
 def _shape(launch: Launch) -> tuple[object, ...]:
@@ -163,11 +163,11 @@ def _rungs(cases: selection.Cases, tuned: bool) -> tuple[KernelTimes, list[Probe
             label = f"{case.rung} {case.size}" if len(cases) > 1 else case.rung
             kernel = replace(kernel, launch=replace(kernel.launch, function=label))
             kernels.append(kernel)
-            diagnosis, told = regime.verdict(kernel, cuda.device())
+            diagnosis, probed = regime.verdict(kernel, cuda.device())
             code = None
             with contextlib.suppress(EnvironmentProblem):  # No disassembler: it does without.
                 code = trace.code_in(cubin, kernel.launch) if cubin is not None else None
-            verdicts.append(Probed(diagnosis, told, code))
+            verdicts.append(Probed(diagnosis, probed, code))
     if not kernels:
         raise EnvironmentProblem("no kernel could be probed", "The notes above say why")
     return KernelTimes(cuda.device(), tuple(kernels), len(kernels), 0.0, 0.0), verdicts
@@ -184,8 +184,8 @@ def judged(found: KernelTimes, top: int) -> tuple[list[Probed], list[str]]:
         except EnvironmentProblem as error:
             readable = False
             notes.append(f"the kernels' code is not read: {error.message}")
-        diagnosis, told = regime.verdict(kernel, found.device)
-        verdicts.append(Probed(diagnosis, told, code))
+        diagnosis, probed = regime.verdict(kernel, found.device)
+        verdicts.append(Probed(diagnosis, probed, code))
     return verdicts, notes
 
 

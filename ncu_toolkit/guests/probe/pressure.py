@@ -1,4 +1,4 @@
-"""Stressors: kernels that load one unit of the GPU on a stream of their own while another kernel
+"""Stressors: kernels that load one unit of the GPU on their own stream while another kernel
 runs.
 
 They run in the primary context of this process, through cuda-bindings' driver API, so they can run
@@ -17,7 +17,7 @@ from typing import Any, Final
 from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem, extra, first_line
 from ncu_toolkit.base.model.trace import KINDS
 
-#: Said where `usable` leaves a kind out.
+#: Reported where `usable` leaves a kind out.
 NO_STREAMS: Final = "too little device memory is free to put DRAM under pressure"
 #: Threads of a block that fills a multiprocessor, and of one that leaves room (pressure.cu).
 _FULL: Final = 1024
@@ -27,7 +27,7 @@ _SMALL: Final = 160
 _STREAMED: Final = 1 << 28
 #: Bytes that the L2 stream reads again and again: they stay in the L2 of any GPU since Volta.
 _RESIDENT: Final = 1 << 22
-#: One warp reads this many bytes a round.
+#: One warp reads this many bytes per round.
 _PIECE: Final = 4096
 
 
@@ -259,7 +259,7 @@ class Pressure:
         return StressorRun(rate, control.multiprocessors(), not control.failed, lasted)
 
     def slice(self, name: str, span_ns: int) -> dict[str, int]:
-        """Run a kind of pressure for so many nanoseconds beside whatever else is running, and wait
+        """Run a kind of pressure for this many nanoseconds beside whatever else is running, and wait
         for its end.
 
         Returns:
@@ -281,7 +281,7 @@ class Pressure:
         return seen | {"blocks": self.blocks(name), "multiprocessors": control.multiprocessors()}
 
     def speeds(self, kinds: Iterable[str], times: int = 1) -> dict[str, float]:
-        """Rounds a nanosecond of each kind of pressure, the fastest of so many slices: an idle GPU
+        """Rounds a nanosecond of each kind of pressure, the fastest of this many slices: an idle GPU
         has to raise its clock first. Nothing else may run on it."""
         found = dict.fromkeys(kinds, 0.0)
         for name in [*found] * times:
@@ -318,7 +318,7 @@ def run_slices(path: str, asked: dict[str, Any], done: threading.Event) -> None:
     line for each slice to `path`.
 
     A slice is a stressor for a few milliseconds, in an order by lot, with pauses between. Launches
-    of the program that fall into a slice ran beside it; those in no slice ran without. The program
+    of the program that fall into a slice ran alongside it; those in no slice ran without. The program
     is not stopped, and nothing of it is changed but its speed.
 
     Args:

@@ -36,11 +36,11 @@ _EACH_US: Final = 350
 #: How long a stressor lasts at most, in nanoseconds, and in times of the kernel alone.
 _LEAST_NS: Final = 5e6
 _TIMES: Final = 20
-#: Least share of its blocks that a stressor must have on multiprocessors of their own.
+#: Least share of its blocks that a stressor must have on their own multiprocessors.
 _SPREAD: Final = 0.9
-#: The control of the stressors that run beside a kernel.
+#: The control of the stressors that run alongside a kernel.
 _BESIDE: Final = "beside"
-#: Runs beside it with each split of the L1 that is tried, and the part of the time with the first
+#: Runs alongside it with each split of the L1 that is tried, and the part of the time with the first
 #: one that the next one has to stay below to be taken.
 _TRIES: Final = 3
 _FASTER: Final = 0.8
@@ -50,12 +50,12 @@ _CACHES: Final[tuple[Cache, ...]] = ("warm", "flushed")
 #: (about 200 µs at 2 GHz).
 _SPIN: Final = 400_000
 #: Why a run does not count.
-NO_ROOM: Final = "the pressure found no room beside the kernel"
-WAITED: Final = "the kernel found no room beside the pressure, and waited for its end"
+NO_ROOM: Final = "the pressure kernel found no room next to the kernel"
+WAITED: Final = "the kernel found no room next to the pressure kernel, and waited for its end"
 
 
 class Bench:
-    """Runs stressors beside kernels of this process. `kinds` are those that can be had: without
+    """Runs stressors alongside kernels of this process. `kinds` are those that can be had: without
     memory for the streams not all. Raises ToolkitError: no GPU, no compiler, no cuda-bindings, no
     memory for the stressors."""
 
@@ -140,7 +140,7 @@ class Bench:
 
 
 def press_all(session: Session, reporter: Reporter) -> None:
-    """Run stressors beside the profiled cases of a run, for the line of their cards that says whether
+    """Run stressors alongside the profiled cases of a run, for the line of their cards that says whether
     that confirms the verdict (regime.confirmation). Raises as `rungs`."""
     cases = tuple(case for case in session.run.cases if case.state == "profiled")
     for case, kernel, _ in rungs(cases, reporter):
@@ -152,7 +152,7 @@ def press_all(session: Session, reporter: Reporter) -> None:
 def rungs(
     cases: Cases, reporter: Reporter, seconds: float = SECONDS
 ) -> Iterator[tuple[RunCase, KernelTrace, Path | None]]:
-    """Build and verify each case, and run stressors beside it: the case, what was measured, its
+    """Build and verify each case, and run stressors alongside it: the case, what was measured, its
     cubin. A case that cannot run is left out with a note. Raises ToolkitError: no GPU, no compiler,
     no cuda-bindings, no memory for the stressors; a build that failed; a kernel that broke the
     GPU's context."""

@@ -1,4 +1,4 @@
-"""What a probe found, as an answer: the same cards as a report's, with what was measured in place of
+"""What a probe found, as an answer: the same cards as a report's, with what was measured instead of
 counters."""
 
 from collections.abc import Sequence
@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.document.card import Card, kernel_label, kernel_name, whole_percent
 from ncu_toolkit.base.document.tables import Spec, Table, table
 from ncu_toolkit.base.document.views import Answer, Kind, Whole, answer
 from ncu_toolkit.base.model import Diagnosis
 from ncu_toolkit.base.model.trace import Gap, KernelTimes, KernelTrace
 from ncu_toolkit.kernel.diagnosis.figures import small
-from ncu_toolkit.kernel.diagnosis.regime import Told, agrees, fill_of, profile_of
+from ncu_toolkit.kernel.diagnosis.regime import Probe, agrees, fill_of, profile_of
 from ncu_toolkit.kernel.diagnosis.rules import StaticFinding, load_rules, title
 from ncu_toolkit.kernel.diagnosis.static import KernelAnalysis
 from ncu_toolkit.kernel.explain.code import places
 from ncu_toolkit.kernel.explain.verdict import card as card_of_launch
-from ncu_toolkit.kernel.explain.verdict import sentences
 
 #: Part of the time that the GPU may be without a kernel before that is worth a sentence.
 _IDLE: Final = 0.1
@@ -30,7 +30,7 @@ class Probed:
     """What a probe says of one kernel, with its code where that could be read."""
 
     diagnosis: Diagnosis
-    told: Told | None = None
+    regime: Probe | None = None
     """What the experiments say; None without any."""
     code: KernelAnalysis | None = None
 
@@ -44,7 +44,7 @@ def card(kernel: KernelTrace, trace: KernelTimes, found: Probed, then: str = "")
         summary, advice = _UNKNOWN, ()
     if cause is not None:
         named = f" Its code shows {small(title(cause.bottleneck))}: {small(cause.summary)}"
-        summary, advice = summary + sentences(named), (sentences(cause.advice),)
+        summary, advice = summary + visible(named), (visible(cause.advice),)
     return replace(
         shown, kernel=kernel_label(kernel.launch.function, kernel.launch.kernel),
         shape=", ".join(filter(None, [shown.shape, *_fill(kernel, trace)])), summary=summary,
@@ -60,13 +60,13 @@ def _cause(found: Probed) -> StaticFinding | None:
     fits = [
         each
         for each in found.code.findings
-        if found.told is None or agrees(load_rules()[each.bottleneck], found.told.first)
+        if found.regime is None or agrees(load_rules()[each.bottleneck], found.regime.first)
     ]
     return next(iter(fits), None)
 
 
 def _basis(found: Probed) -> str:
-    if found.told is not None:
+    if found.regime is not None:
         return f"{_BASIS}: bars show how far its time follows each unit under pressure."
     return f"{_BASIS}: by time and shape{', and its code' if found.code is not None else ''}."
 

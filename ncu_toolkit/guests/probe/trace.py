@@ -35,10 +35,10 @@ _SPREAD: Final = 0.9
 _CALIBRATIONS: Final = 5
 #: Of a stream's slice, largest part until its last block has a multiprocessor for itself.
 _RAMP: Final = 0.1
-#: Slices that a kernel fills, taken together, from which on it is told what a stressor lost to it.
+#: Slices that a kernel fills, taken together, from which on what a stressor lost to it is reported.
 _FILLS: Final = 0.5
 #: Error of the part that one slice loses (of 26 kernels, FP32 work kept in a program what it kept in
-#: `probe --kernel` to within that in the median), and largest error of what is told.
+#: `probe --kernel` to within that in the median), and largest error of what is reported.
 _NOISE: Final = 0.02
 _BLUR: Final = 0.1
 
@@ -317,7 +317,7 @@ def _kept(rows: Any, which: Any, windows: Sequence[_Slice]) -> dict[int, dict[st
 
 
 def _under(rows: Any, windows: Sequence[_Slice]) -> Any:
-    """The stressor that each launch ran beside from start to end, "plain" where none overlapped it,
+    """The stressor that each launch ran alongside from start to end, "plain" where none overlapped it,
     "" where one did for a part of it."""
     if not windows:
         return numpy.full(len(rows), "", dtype="U20")

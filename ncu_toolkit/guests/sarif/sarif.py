@@ -88,7 +88,7 @@ def _finding(launch: LaunchResult, finding: Finding, first: bool) -> dict[str, A
 
 def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[str, Any]:
     differences = failure.differences if failure else tuple(filter(None, (pair.time,)))
-    said = [
+    parts = [
         f"{each.figure} {units.quantity(each.old, each.unit)} → {units.quantity(each.new, each.unit)}"
         + (f" ({each.change:+.1%})" if each.change is not None else "")
         for each in differences
@@ -97,7 +97,7 @@ def _slower(pair: ComparedPair, failure: Failure | None, level: _Level) -> dict[
     moved = f"Bottleneck: {old} → {new}." if old != new else ""
     gate = f" fails {failure.gate}" if failure else ""
     return _result(
-        (REGRESSION, "A kernel is slower, or fails a gate"), level, [f"{pair.name}{gate}: {', '.join(said)}.", moved],
+        (REGRESSION, "A kernel is slower, or fails a gate"), level, [f"{pair.name}{gate}: {', '.join(parts)}.", moved],
         pair.name, _lines(pair.new.card), failure.gate if failure else "",
     )  # fmt: skip
 

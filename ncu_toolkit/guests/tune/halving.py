@@ -58,7 +58,7 @@ class Round:
 @dataclass(frozen=True)
 class Trial:
     """One setting and how far it came. `warps` are those that fit on a multiprocessor; `registers`
-    a thread, `shared` bytes a block."""
+    a thread, `shared` bytes per block."""
 
     parameters: Parameters
     state: TrialState = "new"
@@ -142,7 +142,7 @@ class Search:
         return next((each for each in self.timed if each.parameters == self.default), None)
 
 
-#: Times one setting, whose parameters come first, so many times; once is enough where that run takes
+#: Times one setting, whose parameters come first, this many times; once is enough where that run takes
 #: longer than the limit in microseconds. Raises KernelProblem or UsageProblem where the setting
 #: cannot be used: the search goes on without it.
 Measure = Callable[[Parameters, int, float | None], Round]

@@ -89,7 +89,7 @@ def run(request: TuneRequest, reporter: Reporter, executor: Executor = HERE) -> 
         halving.forget(fresh)
     search = halving.resume(fresh)
     if search.finished:
-        shown = "its result is shown again, --restart measures anew"
+        shown = "its result is shown again, --restart measures again"
         reporter.note(f"this search was finished before: {shown}")
     else:
         deadline = None if request.seconds is None else started + request.seconds

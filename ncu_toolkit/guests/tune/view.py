@@ -26,7 +26,7 @@ LISTED: Final = 12
 #: Settings in the table of a page's chart.
 _TABLED: Final = 40
 COLUMNS: Final = (
-    "setting", "median", "of baseline", "registers", "shared memory", "warps an SM", "rounds",
+    "setting", "median", "of baseline", "registers", "shared memory", "warps per SM", "rounds",
 )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _text(trial: Trial | None) -> str:
     speed = (
         f"<br>{units.percent(1 / trial.score())} of the baseline's speed" if trial.beside_us else ""
     )
-    return f"{plot_text(trial.label)}<br>{units.duration(trial.median_us)}{speed}<br>{trial.registers} registers, {trial.warps} warps an SM"
+    return f"{plot_text(trial.label)}<br>{units.duration(trial.median_us)}{speed}<br>{trial.registers} registers, {trial.warps} warps per SM"
 
 
 def figure(search: Search) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def meanings(text: str) -> dict[str, str]:
 
 
 def _chart(
-    family: str, rung: str, searches: Sequence[Search], shown: str, said: Mapping[str, str]
+    family: str, rung: str, searches: Sequence[Search], shown: str, notes: Mapping[str, str]
 ) -> Chart:
     large = [search for search in searches if len(search.timed) > LISTED and pairs(search)]
     drawn = large or list(searches)
@@ -262,11 +262,11 @@ def _chart(
         summary = f"Each bar is a setting of {visible(rung)} that was timed, relative to the baseline on {of}."
         height = 130 + 34 * max(len(search.timed) for search in drawn)
     words = ", ".join(
-        f"{name} ({said[name]})" for name in searches[0].default if name in used & said.keys()
+        f"{name} ({notes[name]})" for name in searches[0].default if name in used & notes.keys()
     )
     summary += f" Parameters: {visible(words, 1000)}." if words else ""
     columns = [
-        "Size", "Best setting", "Time", "Over the baseline's speed", "Over its own parameters'",
+        "Size", "Best setting", "Time", "Over the baseline's speed", "Over its default parameters'",
         "Settings timed", "Search",
     ]  # fmt: skip
     key = slug(f"{family}-{rung}-landscape")
@@ -295,9 +295,9 @@ def _best_row(search: Search) -> list[Any]:
         if search.default.get(name) != value
     )
     return [
-        text(f"{shown_size(search.size)} {search.dtype}"), text(changed or "the header's own", best.label), number(best.median_us, "us"),
+        text(f"{shown_size(search.size)} {search.dtype}"), text(changed or "the header's defaults", best.label), number(best.median_us, "us"),
         number(1 / best.score() if best.beside_us else None, "ratio", "timed without a baseline"),
-        number(own.median_us / best.median_us if own else None, "ratio", "its own parameters could not be timed"),
+        number(own.median_us / best.median_us if own else None, "ratio", "its default parameters could not be timed"),
         number(len(search.timed), "count"), text("finished" if search.finished else "unfinished"),
     ]  # fmt: skip
 
@@ -335,8 +335,8 @@ def page(search: Search) -> str:
         for key, most in (("best", LISTED), ("settings", _TABLED))
     )  # fmt: skip
     chart = Chart("landscape", "Which settings are fast?", drawn, figure(search), many, wide=True)
-    told = tuple(map(visible, summary(search)))
-    shown = Answer(title, points=told, tables=(few,), charts=(chart,))
+    points = tuple(map(visible, summary(search)))
+    shown = Answer(title, points=points, tables=(few,), charts=(chart,))
     return answer_page(shown, title, definitions())
 
 

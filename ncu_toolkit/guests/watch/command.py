@@ -235,7 +235,7 @@ def _words(build: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(build))
     except ValueError as error:
-        raise UsageProblem(f"--build '{build}' is no command: {error}") from None
+        raise UsageProblem(f"--build '{build}' is not a command: {error}") from None
     if build and not words:
         raise UsageProblem("--build is empty", "Write it like --build 'make -j'")
     return words

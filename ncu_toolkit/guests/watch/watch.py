@@ -214,7 +214,7 @@ def loop(
             return
         run = profile()
         if state(watched) != now:
-            # of which version the figures are, nobody knows; the change is a round of its own
+            # of which version the figures are, nobody knows; the change is its own round
             view.line("a file changed while it was profiled; this round does not count")
             return
         if before is None:

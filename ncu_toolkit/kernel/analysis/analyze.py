@@ -1,4 +1,4 @@
-"""Anybody's reports -> verdicts: every file read in a worker of its own, every launch diagnosed,
+"""Anybody's reports -> verdicts: every file read in its own worker, every launch diagnosed,
 repeats of a kernel grouped with their spread.
 
 Nothing is left out in silence: files that cannot be read, launches that are missing and launches
@@ -262,7 +262,7 @@ def typical(times_us: Sequence[float | None]) -> int:
 @dataclass(frozen=True)
 class Group:
     """Launches of one file with the same kernel, grid, block and GPU, in file order; incomplete
-    ones make groups of their own."""
+    ones make their own groups."""
 
     launches: tuple[LaunchResult, ...]
 
@@ -555,7 +555,7 @@ def read_packed(
     """Read and diagnose one file; runs in a worker. Instruction tables are dropped launch by launch
     unless profiles are kept.
 
-    A large report is read in parts, by up to `jobs` processes of their own: the profiler's module
+    A large report is read in parts, by up to `jobs` their own processes: the profiler's module
     never frees a launch that it has opened, and it disassembles one instruction after the other,
     which is most of the time. `note` names a file that says how far it is (`_followed`).
 
@@ -642,7 +642,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
             timeout,
             lambda index: f"part {index + 1} of '{path}'",
             fresh=True,
-        ) as crew,
+        ) as pool,
     ):
         parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
         if ncu_action.fits_here():
@@ -651,8 +651,8 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
             if note and not options.kernel:
                 code = {longest: file.codes[longest]}
                 alone = reader.ReportPart(file.path.name, "", {}, codes=code, span=[longest])
-                crew.fork(1, partial(_first_card, path, first, options, alone, note))
-            crew.fork(min(jobs, len(spans)), partial(_prepare, first))
+                pool.fork(1, partial(_first_card, path, first, options, alone, note))
+            pool.fork(min(jobs, len(spans)), partial(_prepare, first))
         report, part = _examined(file, options, jobs, timeout, Path(scratch))
         tasks = [
             (path, str(own), options, part.of(span), note)
@@ -665,7 +665,7 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
         def write(index: int) -> None:
             file.write_part(parts[index], spans[index])
 
-        for done in crew.run(tasks, jobs, before=write):
+        for done in pool.run(tasks, jobs, before=write):
             parts[done.index].unlink(missing_ok=True)
             if done.error is not None:
                 if not options.allow_partial or isinstance(done.error, EnvironmentProblem):

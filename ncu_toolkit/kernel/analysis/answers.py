@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import counted, shortlist
 from ncu_toolkit.base.document.card import NAME, kernel_name
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
-from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer, Kind, answer, told_apart
+from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer, Kind, answer, distinct_names
 from ncu_toolkit.base.model import Finding, Location
 from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResult
 from ncu_toolkit.kernel.diagnosis import figures
@@ -40,7 +40,7 @@ _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Pairs of one problem that are named.
 _NAMED: Final = 3
-#: What names in a comparison's table may be cut to: two of them, so that both can be told.
+#: What names in a comparison's table may be cut to: two of them, so that both are shown.
 _SHORTEST: Final = 20
 #: A change (new over old, less 1) from which on it is shown as a factor.
 _FACTOR: Final = 9.0
@@ -59,7 +59,7 @@ def of_analysis(
     """Kinds of launches by time, then what is wrong with the input. `flags`: as `answer`. `across`
     adds what costs time across the kernels of many launches, or answers with that."""
     groups = analysis.judged
-    names = told_apart([file.path for file in analysis.files])
+    names = distinct_names([file.path for file in analysis.files])
     kinds = [
         Kind(
             replace(group.typical.card, file=names.get(group.typical.file, "")),
@@ -163,7 +163,7 @@ def remarks(analysis: Analysis) -> Iterable[str]:
             first, *others = found[0].contradictions
             more = f" (and {len(others)} more)" if others else ""
             times = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
-            yield f"contradictory: {_which(found[0], times)}: {visible(first)}{more}. What rests on that is less certain"
+            yield f"contradictory: {_which(found[0], times)}: {visible(first)}{more}. What depends on it is less certain"
     yield from map(visible, analysis.missed)
     for each in analysis.unused_needs:
         yield f"no launch matches --needs '{visible(str(each), 80)}'"
@@ -223,18 +223,18 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     words = next(each for pair, each in zip(pairs, apart, strict=True) if pair is shown)
     of_pair = differences.headline(f"{pair_name(shown)}{words}", *times)
     came = prediction(shown)
-    said = differences.told(came, old, new) if came else ()
+    parts = differences.against_prediction(came, old, new) if came else ()
     if not short:
         if [*map(units.duration, times)] != [old.time, new.time]:
-            said = ("Times are medians of all launches; a card shows one typical launch.", *said)
+            parts = ("Times are medians of all launches; a card shows the median launch.", *parts)
         roofs = sections.roof_plot((before, old, {}), (after, new, {}))
         return replace(
             found,
             headline=headline or of_pair,
-            # the command of the old card would compare it with the very report beside it
+            # the command of the old card would compare it with the very report next to it
             cards=(replace(old, next=""), new),
             labels=("old", "new"),
-            points=(*said, *changed.points),
+            points=(*parts, *changed.points),
             tables=changed.tables,
             code=changed.code,
             charts=tuple(each for each in (changed.waterfall, roofs) if each),
@@ -245,7 +245,7 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
     points = (
         *([of_pair] if headline else []),
         f"{label}: {row.bottleneck} ({new.gain}).",
-        *said[:1],  # the line above names the limit that is left
+        *parts[:1],  # the line above names the limit that is left
         *_unprofiled(pairs),
         *changed.points,
     )
@@ -431,7 +431,7 @@ def _kernels(comparison: Comparison, shown: ComparedPair | None) -> tuple[Table 
     notes = ["Times are medians."] if many else []
     if shown is not None:
         gone = ", which may now do the work of kernels that are gone" * bool(comparison.alone_old)
-        notes.append(f"What follows is of {pair_name(shown)} alone{gone}.")
+        notes.append(f"What follows is about {pair_name(shown)} only{gone}.")
     made = _pairs(comparison.ordered, rows, launches=many)
     return replace(made, note=" ".join(notes)), rest
 

@@ -1,4 +1,4 @@
-"""Tidy pandas tables: one row a launch, a metric, an instruction or a timing."""
+"""Tidy pandas tables: one row per launch, metric, instruction or timing."""
 
 from __future__ import annotations
 

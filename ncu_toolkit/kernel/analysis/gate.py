@@ -300,7 +300,7 @@ class Comparison:
 
     @property
     def comparable(self) -> bool:
-        """Whether there was anything to compare, and nothing stood in the way of it."""
+        """Whether there was anything to compare, and nothing prevented it."""
         return (
             bool(self.pairs) and not self.undecided and not any(pair.problem for pair in self.pairs)
         )
@@ -394,7 +394,7 @@ def chance(old: tuple[float, ...], new: tuple[float, ...]) -> float | None:
     """The p-value of a two-sided permutation test: the part of all divisions of the repeats into two
     sides of these sizes in which the sum of one side's ranks is as far from the middle as here. Ranks
     keep a single slow repeat from deciding it. None where even the most extreme division is no rarer
-    than SIGNIFICANT, as with four repeats a side.
+    than SIGNIFICANT, as with four repeats per side.
 
     Source: Fisher, The Design of Experiments (1935), section 21; on ranks it is Wilcoxon's rank-sum
     test (1945). A sample of divisions counts the observed one too (Phipson and Smyth 2010), so that
@@ -587,7 +587,7 @@ def parse_gate(text: str) -> Gate:
         if not unit:
             return number
         if not timed or unit not in _TIMES:
-            what = f"'{unit}' is no unit of time" if timed else f"'{figure}' is no time"
+            what = f"'{unit}' is not a unit of time" if timed else f"'{figure}' is not a time"
             raise wrong(f": {what}", "Units are %, and for times ns, us, ms and s")
         return repr(float(number) * _TIMES[unit])
 

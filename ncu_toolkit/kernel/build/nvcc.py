@@ -47,7 +47,7 @@ FLAGS = ("-std=c++17", "-O3", "-lineinfo", "--resource-usage")
 TIMEOUT = 600
 _FORMAT = 3  # of report.json; entries of another format are built again
 
-#: A header that a source includes by a path of its own.
+#: A header that a source includes by its own path.
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 _PROPERTIES = re.compile(
     r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -212,8 +212,8 @@ def _call(
     try:
         return run(command, timeout, cwd=folder, environment={"LC_ALL": "C"})
     except subprocess.TimeoutExpired as error:
-        said = f"{label}: nvcc did not finish within {timeout:g} s{what}"
-        raise KernelProblem(said, "Simplify the kernel") from error
+        text = f"{label}: nvcc did not finish within {timeout:g} s{what}"
+        raise KernelProblem(text, "Simplify the kernel") from error
 
 
 def _target(arch: str) -> str:
@@ -223,7 +223,7 @@ def _target(arch: str) -> str:
 
 
 def _flags(target: str, root: Path, macros: Mapping[str, object]) -> tuple[str, ...]:
-    """nvcc's flags for a target, beside what it is to make."""
+    """nvcc's flags for a target, besides what it is to make."""
     specific = f"-gencode=arch=compute_{target[3:]},code={target}"
     architecture = specific if target.endswith("a") else f"-arch={target}"
     defines = (f"-D{name}={value}" for name, value in sorted(macros.items()))
@@ -370,7 +370,7 @@ def _amount(line: str, unit: str) -> int:
 
 
 def _with_includes(source: Path, root: Path) -> Iterator[tuple[Path, str]]:
-    """The source and every quoted include below it that lies beside it or under `root`, with their
+    """The source and every quoted include below it that is next to it or under `root`, with their
     contents."""
     waiting, seen = [source.resolve()], set[Path]()
     while waiting:

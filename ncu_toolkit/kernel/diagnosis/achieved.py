@@ -2,8 +2,8 @@
 
 A case is a program whose fix removed the first cause that was found. Its share is the time of the step
 that the fix saved, over the finding's ceiling. Fixes as people write them often remove more than the
-cause, so a share can be above 1. `python -m benchmarks.programs.cases --write` rewrites the table; where
-the cases come from is told there, and how well they predict each other in docs/lab/programs.md."""
+cause, so a share can be above 1. `python -m benchmarks.programs.cases --write` rewrites the table; that
+module says where the cases come from, and how well they predict each other in docs/lab/programs.md."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Launches one after another in whose place a single launch would do, and how long that would take.
+"""Consecutive launches that a single launch could replace, and how long that would take.
 
 A launch that takes up what the one before wrote could have it in registers, so those bytes need not
 move. A launch of a few microseconds costs as much to start and end as it works, whatever passes
@@ -8,7 +8,7 @@ L1 serves again, and bytes from elsewhere (rules/launch_overhead.py).
 That launches belong together is what the program says: only those of one outermost NVTX range are
 asked (`ncu_toolkit.profile` opens one, XLA one for each module). A report does not hold addresses.
 That a launch takes up what the one before wrote is likely where it reads between half of that and
-READS times as much, and is a condition to be told with the gain."""
+READS times as much, and is a condition to be stated with the gain."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -139,7 +139,7 @@ def _linked(before: ChainLink | None, after: ChainLink | None, taken: float) -> 
 
 
 def _fused(first: int, run: Sequence[ChainLink], given: Sequence[float]) -> Chain:
-    """One launch in place of `run`: it starts and ends once, and each step is left with the larger
+    """One launch instead of `run`: it starts and ends once, and each step is left with the larger
     of its own work and what is left of its passing over the data. `given` is what each hands on."""
     between = launch_overhead.BETWEEN_US
     fused = FLOOR_US + between

@@ -5,7 +5,7 @@ The time of a launch is a product (Little's law on one scheduler): instructions 
 instruction / warps / busy part of the time / clock. The logarithm of the ratio of two times is then
 the sum of the logarithms of the factors' ratios, and each factor gets its part of the difference in
 proportion (the additive logarithmic mean Divisia index of energy accounting: Ang, "Decomposition
-analysis for policymaking in energy"). The cycles an instruction are split further among the stall
+analysis for policymaking in energy"). The cycles per instruction are split further among the stall
 reasons that make them up."""
 
 import math
@@ -226,7 +226,7 @@ def comparability(before: Profile, after: Profile) -> list[str]:
     return found
 
 
-#: What a step is described by, in the order it is told. The opcode patterns are those of
+#: What a step is described by, in that order. The opcode patterns are those of
 #: `InstructionMix.executed`.
 FIGURES: Final = (
     "registers_per_thread", "theoretical_occupancy", "achieved_occupancy", "instructions", "issue_active", "ld_sectors_per_request",

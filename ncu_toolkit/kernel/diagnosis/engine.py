@@ -272,8 +272,8 @@ def _beside(finding: Finding, others: Sequence[str], profile: Profile) -> Findin
     named = " and ".join(figures.small(load_rules()[name].TITLE) for name in others[:2])
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     lacks = ", ".join(sections_to_collect(profile))
-    said = f"{finding.summary} Not judged, and perhaps larger: {named}{more}. Collect {lacks}."
-    return replace(finding, summary=said)
+    text = f"{finding.summary} Not judged, and perhaps larger: {named}{more}. Collect {lacks}."
+    return replace(finding, summary=text)
 
 
 def _as_sure_as(finding: Finding, k: Kernel, skipped: Sequence[str]) -> Finding:
@@ -341,8 +341,8 @@ def _questioned(finding: Finding, profile: Profile, doubted: bool) -> Finding:
     for sentence, names in profile.contradictions.items():
         absent = doubted and any(map(_impossible(profile).__contains__, names))
         if not names or absent or "duration" in names or used & set(names):
-            said = f"{finding.summary} This is less certain, because figures cannot be true: {sentence}."
-            return replace(_lowered(finding), summary=said)
+            text = f"{finding.summary} This is less certain, because figures cannot be true: {sentence}."
+            return replace(_lowered(finding), summary=text)
     return finding
 
 
@@ -502,14 +502,14 @@ def nearest(k: Kernel, untested: int = 0) -> Finding | None:
     else:
         return None
     absent = sections_to_collect(k.profile)
-    said = (
+    text = (
         _none_would(untested)
         if leaner is None
         else "With fewer instructions for the same bytes, memory would be the limit"
     )
     return Finding(
         bottleneck,
-        f"{summary}. {said}.",
+        f"{summary}. {text}.",
         "medium" if sure else "low",
         k.facts(
             unit.evidence if unit else None,
@@ -536,7 +536,7 @@ def _none_would(untested: int) -> str:
     )
 
 
-#: Kinds of instructions in the words of a reader, and how many are told from which share on.
+#: Kinds of instructions in the words of a reader, and how many are named from which share on.
 _KINDS: Final[Mapping[str, str]] = {
     "global": "loads and stores", "copy": "asynchronous copies", "local": "local-memory accesses",
     "shared": "shared-memory accesses", "atomic": "atomics", "constant": "constant loads",
@@ -558,18 +558,18 @@ def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
     needed, moved = _launch.product_bytes(k), k["dram_bytes"] or 0.0
     if unit.resource in time_model.OFF_CHIP and needed and moved > needed * REREAD.value:
         again = f"Device memory moves {units.si(moved, 'B')} for a product whose matrices have {units.si(needed, 'B')}"
-        said = f"{again}. Make the tile of a block larger, and order the blocks so that those that run together form a square of tiles."
-        return said, "Fewer bytes from L2 and device memory for the same operations."
+        text = f"{again}. Make the tile of a block larger, and order the blocks so that those that run together form a square of tiles."
+        return text, "Fewer bytes from L2 and device memory for the same operations."
     if unit.resource not in time_model.PIPES or not kinds:
-        said = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
-        return said, "Less work for this unit, or fewer such stalls."
+        text = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
+        return text, "Less work for this unit, or fewer such stalls."
     fewer = f"Execute fewer instructions. By kind: {', '.join(kinds)}."
     return fewer, "Fewer instructions for the same result."
 
 
 #: Device memory, L2 or its link are this busy beside full issue slots or pipes: a third of their
 #: instructions would keep memory busy too. Lean kernels that compute for their time (dozens of
-#: operations a byte) leave memory below a quarter: all nine held-out ones at such a roof do.
+#: operations per byte) leave memory below a quarter: all nine held-out ones at such a roof do.
 STREAMS: Final = Threshold(
     0.3, "kernels that compute most of their time keep memory at most a quarter busy"
 )
@@ -581,7 +581,7 @@ def _leaner(model: time_model.TimeModel) -> time_model.Prediction | None:
     whether so few instructions would do (STREAMS), where matrix or FP64 units are BUSY, and where
     it would not be SUBSTANCE faster.
 
-    Williams et al., "Roofline": a kernel's operations a byte decide which roof it meets, and fewer
+    Williams et al., "Roofline": a kernel's operations per byte decide which roof it meets, and fewer
     instructions for the same bytes move it to that of memory."""
     full = max(model.worked(name) for name in time_model.PIPES)
     memory = max(model.worked(name) for name in time_model.OFF_CHIP)
@@ -611,8 +611,8 @@ def _busiest(k: Kernel) -> _Unit | None:
             continue
         used = k.model.utilization(name) if per_sm else k.model.counted(name)
         busy = min(1.0, used or 0.0)
-        told = k.model.busy(name) if per_sm else busy
-        found.append(_Unit(by_unit[name], words, busy, replace(load, value=told), name, told))
+        part = k.model.busy(name) if per_sm else busy
+        found.append(_Unit(by_unit[name], words, busy, replace(load, value=part), name, part))
     best = max(found, key=lambda unit: unit.busy, default=None)
     # Roofs first: the counters of other rules are roll-ups, which say that some unit is busy.
     for bottleneck, rule in sorted(load_rules().items(), key=lambda item: item[1].ROOF is None):
@@ -687,24 +687,24 @@ def notes_on_needs(given: Profile, used: Profile) -> list[str]:
     if needed is None or given.rung:
         return []
     moved, from_l2 = (figures.value(given, name) for name in ("dram_bytes", "l2_bytes"))
-    said = f"This launch needs {units.si(needed, 'B')} (--needs)."
+    text = f"This launch needs {units.si(needed, 'B')} (--needs)."
     ignored = f"--needs is ignored: it says {units.si(needed, 'B')},"
     if unit := _unit_forgotten(given, needed):
-        said = f"{ignored} and device memory moved {units.si(moved or 0.0, 'B')}. Was bytes={needed:g}{unit} meant?"
+        text = f"{ignored} and device memory moved {units.si(moved or 0.0, 'B')}. Was bytes={needed:g}{unit} meant?"
     elif used is not given:
-        said = f"{ignored} but this launch moved only {units.si(from_l2 or 0.0, 'B')} between L2 and the SMs. Correct --needs."
+        text = f"{ignored} but this launch moved only {units.si(from_l2 or 0.0, 'B')} between L2 and the SMs. Correct --needs."
     elif moved is None:
         return []
     else:
-        said += (
+        text += (
             f" Device memory moved {units.si(moved, 'B')}, {units.ratio(moved / needed)} as much."
         )
-    return [said]
+    return [text]
 
 
 def assumed(profile: Profile, finding: Finding) -> Finding:
-    """A good verdict at a roof, with what it assumes: where nobody said what the kernel
-    needs, that the work which fills the roof is needed."""
+    """A good verdict at a roof, with what it assumes: where the kernel's needs are not
+    given, that the work which fills the roof is needed."""
     roof, context = load_rules()[finding.bottleneck].ROOF, profile.context
     if not finding.good or roof is None or profile.rung:
         return finding

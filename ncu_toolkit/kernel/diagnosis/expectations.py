@@ -23,7 +23,7 @@ _CALL = re.compile(
 
 @dataclass(frozen=True)
 class Outcome:
-    """One check and how it came out. `passed` is None where it cannot be told, `reason` says why;
+    """One check and how it came out. `passed` is None where it cannot be checked, for `reason`;
     `numbers` are the measured figures in it."""
 
     says: str

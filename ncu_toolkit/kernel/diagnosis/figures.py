@@ -332,7 +332,7 @@ def _sector_excess(profile: Profile) -> float | None:
     if sectors is None:
         return None
     if lane_bytes is None:
-        # The widest access, 16 bytes a lane (32 from CC 10.0 on), needs a sector for every other
+        # The widest access, 16 bytes per lane (32 from CC 10.0 on), needs a sector for every other
         # lane: what a request has beyond that no width explains.
         requests = _sum("global_load_requests", "global_store_requests")(profile)
         if requests is None:
@@ -531,7 +531,7 @@ BLOCK_LIMITS: Final = {
 
 
 def occupancy_limiters(profile: Profile) -> tuple[str, ...]:
-    """Names of BLOCK_LIMITS that allow the fewest blocks an SM; empty where none was collected."""
+    """Names of BLOCK_LIMITS that allow the fewest blocks per SM; empty where none was collected."""
     limits = block_limits(profile)
     return tuple(name for name, blocks in limits.items() if blocks == min(limits.values()))
 
@@ -601,7 +601,7 @@ _ALL: Final = (
     Derived("global_sector_excess", "fraction", "Sectors beyond the ideal", "Part of the global-access sectors that coalesced accesses would not need.", ("l2_sectors", "l2_sectors_ideal"), _sector_excess),
     Derived("global_sectors", "sectors", "Global sectors", "Sectors that global accesses request, summed over instructions.", ("l2_sectors",), _counter("l2_sectors")),
     Derived("global_sectors_ideal", "sectors", "Ideal global sectors", "Sectors that the same accesses would need if coalesced.", ("l2_sectors_ideal",), _counter("l2_sectors_ideal")),
-    Derived("l1_tags", "count", "L1 tag lookups", "128-byte lines that global accesses look up in L1, one a cycle.", ("l1_tag_requests",), _counter("l1_tag_requests")),
+    Derived("l1_tags", "count", "L1 tag lookups", "128-byte lines that global accesses look up in L1, one per cycle.", ("l1_tag_requests",), _counter("l1_tag_requests")),
     Derived("l1_tag_excess", "fraction", "Tag lookups beyond the ideal", "Part of the L1 tag lookups caused by lanes that spread over more lines than needed.", ("l1_tag_requests", "l2_sectors_ideal", "executed"), _tag_excess),
     Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses per cycle, at most one.", ("l1_tag_requests", "sm_active_cycles"), _tag_active),
     Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess),
@@ -615,7 +615,7 @@ _ALL: Final = (
     Derived("l2_bytes", "B", "L2 bytes", "Bytes that the SMs read from or wrote to L2.", ("l2_sectors_from_sm",), _of(lambda sectors: sectors * SECTOR_BYTES, "l2_sectors_from_sm")),
     Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _of(lambda loaded, stored: SECTOR_BYTES * (loaded + stored), "global_load_sectors", "global_store_sectors")),
     Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors),
-    Derived("l1_data_active", "fraction", "L1 data stage busy", "Wavefronts through the L1 data stage (shared and global), of the most that this generation moves: one a cycle, on Turing one every other cycle.", ("l1_data_pipe_active",), _data_stage),
+    Derived("l1_data_active", "fraction", "L1 data stage busy", "Wavefronts through the L1 data stage (shared and global), of the most that this generation moves: one per cycle, on Turing one every other cycle.", ("l1_data_pipe_active",), _data_stage),
     Derived("passes_per_request", "ratio", "Passes per memory request", ("Passes through the L1/shared data stage per request: 1 for contiguous 4-byte lanes, 4 for 16-byte lanes, up to 32 for "
 "scattered lanes or bank conflicts."), ("l1_data_pipe_active", "l1_request_active"), _passes),
     Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, summed over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),
@@ -634,8 +634,8 @@ _ALL: Final = (
     Derived("branch_uniformity", "fraction", "Uniform branches", "Executed branches whose active lanes all went the same way.", ("uniform_branches", "divergent_branches"), _uniform_branches),
     Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _of(lambda active, elapsed: min(1.0, active / elapsed), "sm_active_cycles", "sm_cycles")),  # of different passes, so it may be above 1
     Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _of(lambda largest, mean: max(1.0, largest / mean), "sm_active_cycles_max", "sm_active_cycles")),
-    Derived("block_rate", "count", "Blocks started a cycle", "Blocks over elapsed cycles. An H100 or H200 starts at most 0.84 a cycle, a T4 0.5.", ("sm_cycles",), _block_rate),
-    Derived("block_start_active", "fraction", "Block start busy", "Blocks started a cycle, of the most that this GPU starts.", ("block_rate",), _block_start_active),
+    Derived("block_rate", "count", "Blocks started per cycle", "Blocks over elapsed cycles. An H100 or H200 starts at most 0.84 per cycle, a T4 0.5.", ("sm_cycles",), _block_rate),
+    Derived("block_start_active", "fraction", "Block start busy", "Blocks started per cycle, of the most that this GPU starts.", ("block_rate",), _block_start_active),
     Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of all waves that the last, partial wave leaves unused.", ("waves",), _of(lambda waves: 1 - waves / math.ceil(waves), "waves")),
     Derived("occupancy_fill", "fraction", "Achieved over theoretical occupancy", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _of(lambda achieved, allowed: min(1.0, achieved / allowed), "achieved_occupancy", "theoretical_occupancy")),
     Derived("blocks_per_sm", "count", "Blocks an SM can hold", "The smallest of the block limits.", tuple(BLOCK_LIMITS), _blocks_per_sm),
@@ -653,7 +653,7 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
     "static:copies": ("fraction", "Copies in the code", "Part of the kernel's instructions that copy one register to another (MOV, R2UR). How often they run was not counted."),
     "static:errbar": ("count", "ERRBAR in the code", "Error barriers: a debug build has one before each exit."),
     "conversions": ("fraction", "Conversions", "Part of the executed warp instructions that convert between double and float."),
-    "block_size": ("count", "Threads a block", "A block takes whole warps of 32 lanes."),
+    "block_size": ("count", "Threads per block", "A block takes whole warps of 32 lanes."),
     "grid_size": ("count", "Blocks", "Blocks of the launch."),
     "hot_code_bytes": ("B", "Hot code", "Code executed at least half as often as the hottest instruction."),
     "integer_overhead": ("fraction", "Integer instructions around the work", "Part of the executed warp instructions that are integer arithmetic on indices."),

@@ -1,8 +1,8 @@
 """The glossary: every stall reason, figure, unit, bottleneck, kind of instruction and chart term,
 one paragraph each.
 
-What a figure is comes from the registry, a bottleneck from its rule, so that neither is said twice;
-how to read it stands in data/glossary.toml. The report shows the paragraphs where a term appears
+What a figure is comes from the registry, a bottleneck from its rule, so that neither is written twice;
+how to read it is in data/glossary.toml. The report shows the paragraphs where a term appears
 and as a page, docs/glossary.md holds the same."""
 
 import difflib
@@ -59,7 +59,7 @@ def words() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def definitions() -> Definitions:
-    """Every entry. A metric without a paragraph of its own has its meaning alone."""
+    """Every entry. A metric without its own paragraph has its meaning alone."""
     return Definitions({term.key: term for term in _all()}, words()["headings"], GROUPS)
 
 

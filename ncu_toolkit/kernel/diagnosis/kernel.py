@@ -40,11 +40,11 @@ from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.cost import NEVER
 
 Language = Literal["cuda", "triton", "numba", "warp", "cupy", "torch", "xla", "library"]
-#: Advice by language, in place of that for CUDA C++.
+#: Advice by language, instead of that for CUDA C++.
 Elsewhere = Mapping[Language, Iterable[str]]
 
 _TYPE: Final = r"(?:bool|u?int(?:8|16|32|64)?|float(?:16|32|64)?|complex(?:64|128)?)"
-#: Operations of XLA that it wraps into a kernel of their own.
+#: Operations of XLA that it wraps into their own kernel.
 _HLO: Final = (
     "abs|add|and|broadcast|compare|concatenate|convert|cosine|divide|dynamic_slice|dynamic_update_slice|exponential"
     "|gather|iota|log|maximum|minimum|multiply|negate|or|pad|power|reduce|reduce_window|reverse|rsqrt|scatter"
@@ -77,7 +77,7 @@ _NAMES: Final = {name: re.compile(pattern) for name, pattern in _PATTERNS.items(
 _CALLERS_OWN: Final = re.compile(
     r"\[lambda|::lambda|__nv_dl_wrapper_t|\bwrapped_function<(?!(thrust|cub|cuda|std)::)"
 )
-#: Words in names that nobody gives to kernels of his own, of tests/program/kernel_names.tsv.
+#: Words that only names of library kernels have, from tests/program/kernel_names.tsv.
 _NO_AUTHORS: Final = re.compile(
     r"(?i)^(maxwell|pascal|volta|turing|ampere|hopper|cupy|triton|fused|_Z)_|^triton__|fusion|multi_tensor_apply|fmha|nccl"
     r"|cublas|cudnn|cutlass|xmma|nvjet|splitk|nchw|nhwc|gemmSN|gemmk1|gemv2|sgemm_(largek|\d+x)|convolve_sgemm|fft2d_"
@@ -112,7 +112,7 @@ def language(profile: Profile) -> Language:
     """What the kernel was written in or made by, if its name or source files prove it; else "cuda".
 
     A kernel with a plain name and Python source is Triton's: names of C++ functions have their
-    parameters, and Numba, Warp and the DSL of CUTLASS give names of their own. XLA's kernels have
+    parameters, and Numba, Warp and the DSL of CUTLASS give their own names. XLA's kernels have
     plain names and no source."""
     kernel = profile.launch.kernel
     named = made_by(kernel)
@@ -201,7 +201,7 @@ SHARED_WAITS: Final = ("short_scoreboard", "mio_throttle")
 GLOBAL_WAITS: Final = ("long_scoreboard", "lg_throttle", "mio_throttle")
 #: Registers of a thread at most: CUDA C++ Programming Guide, "Compute Capabilities".
 MOST_REGISTERS: Final = 255
-#: Names that stand for a table in place of a metric.
+#: Names that stand for a table instead of a metric.
 _TABLES: Final = {"opcodes": "instruction counts", "stalls": "stall reasons"}
 #: Kinds of instructions that can cause a stall reason, for those that not every kind can.
 _CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -218,7 +218,7 @@ _STACK_POINTER: Final = re.compile(r"(LDC|MOV|IMAD\.MOV\.U32) R1,.* c\[0x0\]\[0x
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch for one rule, whose id its outcomes bear."""
+    """One launch for one rule, whose id its outcomes have."""
 
     profile: Profile
     model: TimeModel
@@ -271,7 +271,7 @@ class Kernel:
 
     @property
     def context(self) -> Context:
-        """What is known beside the report; with nothing in it where nothing is."""
+        """What is known besides the report; with nothing in it where nothing is."""
         return self.profile.context or Context()
 
     @property
@@ -441,7 +441,7 @@ class Kernel:
 
         The speedup is 1, or what lies between the load of `resource` and the `best` that kernels of
         this kind reach, where that is known: what a kernel near its roof can still gain is then
-        said, not rounded to nothing. Where that is more than a TENTH, it is not good."""
+        stated, not rounded to nothing. Where that is more than a TENTH, it is not good."""
         busy = self.model.busy(resource) if resource else 0.0
         if best is not None and busy and 1 - busy / best.value >= NOISE:
             left, reach = best.value / busy, percent(best.value, 2)
@@ -545,7 +545,7 @@ class Kernel:
             for i, w in attribution.weights_by_culprit(self.profile, reason).items()
             if (not kinds or attribution.kind(rows[i].opcode) in kinds) and wanted(rows[i])
         }
-        # Scoreboards are charged to what is waited for, other reasons to where the warp stands.
+        # Scoreboards are charged to what is waited for, other reasons to where the warp is.
         late = " wait for it" if reason in ("long_scoreboard", "short_scoreboard") else ""
         what = f"the {figures.reason_name(reason)} samples{late}"
         if reason == "wait":
@@ -600,19 +600,19 @@ def sections_to_collect(profile: Profile) -> tuple[str, ...]:
 
 def by_cause(rows: Sequence[Instruction], weights: Sequence[Weight]) -> list[Weight]:
     """The weights of instructions, without those that can be the cause of nothing: the load of the
-    stack pointer, and instructions that never execute. Warps that leave a barrier late stand at
+    stack pointer, and instructions that never execute. Warps that leave a barrier late are sampled at
     the instruction behind it; where that never executes, its weight is the barrier's."""
-    told = list(weights)
+    moved = list(weights)
     for i, (row, weight) in enumerate(zip(rows, weights, strict=True)):
         if not weight:
             continue
         never = row.sass.startswith(NEVER)
         if not never and not _STACK_POINTER.match(row.sass):
             continue
-        told[i] -= weight
+        moved[i] -= weight
         if never and i and attribution.base(rows[i - 1].opcode) == "BAR":
-            told[i - 1] += weight
-    return told
+            moved[i - 1] += weight
+    return moved
 
 
 def _locations(
@@ -635,14 +635,14 @@ def _locations(
         if w > 0:
             lines.setdefault((row.file, row.line if row.file else i), {})[i] = w
     ranked = sorted(lines.items(), key=lambda item: -sum(item[1].values()))
-    told = (
+    places = (
         (file, line if file else 0, rows[max(own, key=own.__getitem__)], sum(own.values()) / total)
         for (file, line), own in ranked
         if not closing(profile.sources, file, line)
     )
     return tuple(
         Location(file, line, row.address, row.sass, share, what)
-        for file, line, row, share in islice(told, count)
+        for file, line, row, share in islice(places, count)
     )
 
 
@@ -664,7 +664,7 @@ def capital(words: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """Words as a sentence of their own; empty where there are none."""
+    """Words as their own sentence; empty where there are none."""
     return f"{capital(words).rstrip('.')}." if words else ""
 
 

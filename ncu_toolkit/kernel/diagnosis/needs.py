@@ -22,7 +22,7 @@ _NEXT: Final = re.compile(r",(?=\s*(?:bytes|flops)\s*=)")
 
 @dataclass(frozen=True)
 class Needs:
-    """The compulsory bytes and FLOPs of one launch (None where not said), for launches whose
+    """The compulsory bytes and FLOPs of one launch (None where not given), for launches whose
     demangled name the regular expression `kernel` is found in (empty: all)."""
 
     bytes: float | None = None

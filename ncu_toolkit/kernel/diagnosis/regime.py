@@ -72,7 +72,7 @@ def agrees(rule: Rule, regime: Regime) -> bool:
 
 @dataclass(frozen=True)
 class Response:
-    """How much longer a kernel runs beside a stressor than beside its control: by `slope` (a
+    """How much longer a kernel runs alongside a stressor than beside its control: by `slope` (a
     fraction); `spread` is the half-width of its 95 % interval, by the medians' errors."""
 
     slope: float
@@ -128,7 +128,7 @@ def profile_of(kernel: KernelTrace, device: Device) -> Profile:
 def traced(
     profile: Profile, conditions: Mapping[str, Sequence[float]], kept: Mapping[str, float]
 ) -> KernelTrace:
-    """A profiled launch as a kernel beside stressors. `conditions` are times of all launches of its
+    """A profiled launch as a kernel alongside stressors. `conditions` are times of all launches of its
     rung in microseconds; `kept` is the part of its speed that each stressor kept."""
     middle = _median(conditions[PLAIN])
     about = profile.rung
@@ -230,7 +230,7 @@ class Seen:
         """Part of a unit's rate that the kernel takes when it runs alone; 0 where it is not known.
 
         The stressor alone takes all of the unit. So the kernel takes what the stressor loses, for
-        its longer time beside it, and does the same work in its time alone."""
+        its longer time alongside it, and does the same work in its time alone."""
         beside = (1 + self.slope(KINDS[kind].control)) * (1 + self.slope(kind))
         return self.lost(kind) * beside
 
@@ -305,7 +305,7 @@ def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
 
 
 @dataclass(frozen=True)
-class Told:
+class Probe:
     """A probe of one kernel: its regime, a `second` one that it cannot exclude, and the first's
     rule."""
 
@@ -320,18 +320,17 @@ class Told:
         return (self.first,) if self.second is None else (self.first, self.second)
 
 
-def tell(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Told | None:
-    """The regime of a kernel by its experiments; None with too few launches beside stressors."""
+def regime_of(kernel: KernelTrace, device: Device, at: Thresholds = FITTED) -> Probe | None:
+    """The regime of a kernel by its experiments; None with too few launches alongside stressors."""
     answers = responses(kernel.conditions)
     if not {"l2", "alone"} <= answers.keys():
         return None
     by_shape = diagnose(profile_of(kernel, device))
-    return _told(look(kernel, device), answers, by_shape, at)
+    return _read(look(kernel, device), answers, by_shape, at)
 
 
 def kept(kernel: KernelTrace) -> dict[str, float]:
-    """The part of its speed that each stressor with enough runs kept beside the kernel
-    (medians)."""
+    """The part of its speed that each stressor with enough runs left the kernel (medians)."""
     return {
         kind: _median(rates)
         for kind, rates in kernel.rates.items()
@@ -345,7 +344,7 @@ def look(kernel: KernelTrace, device: Device) -> Seen:
     return seen(answers, kept(kernel), unused_by_shape(kernel, device))
 
 
-def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Thresholds) -> Told:
+def _read(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Thresholds) -> Probe:
     ranked = sorted(scores(found, at).items(), key=lambda item: -item[1])
     (first, most), (second, next_) = ranked[:2]
     close = next_ >= at.near * most
@@ -371,12 +370,12 @@ def _told(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
     for name, words in _SHORT.items():
         if name in answers:
             spread = f"± {answers[name].spread:.2g}"
-            meaning = f"Time beside pressure over that beside its control, less 1; {spread}."
+            meaning = f"Time alongside pressure over time alongside its control, minus 1; {spread}."
             slope = answers[name].slope
             evidence.append(
                 Evidence(f"pressure_{name}", _SLOWER + words, slope, "fraction", meaning)
             )
-    return Told(
+    return Probe(
         first,
         second if close else None,
         _rule(first, kind, shape, found.unused >= at.idle),
@@ -424,7 +423,7 @@ _ADVICE: Final[Mapping[Regime, str]] = {
     "L2": "Reuse data in shared memory or registers, and read whole 128-byte lines.",
     "on-chip memory": "Keep values in registers across iterations, use wider accesses, and avoid bank conflicts.",
     "arithmetic": "Compute less: cheaper instructions, narrower types, tensor cores, values computed once.",
-    "latency": "Have more loads under way: unroll, prefetch, or run more warps.",
+    "latency": "Have more loads in flight: unroll, prefetch, or run more warps.",
     "launch or idle": "Give every multiprocessor work for all of the time: more, smaller or more even blocks, fewer launches.",
 }
 _SHORT_BLOCKS: Final = (
@@ -438,49 +437,49 @@ def confirmation(profile: Profile, diagnosis: Diagnosis) -> str:
     about = profile.context
     if about is None or not about.pressure_us:
         return ""
-    told = tell(traced(profile, about.pressure_us, about.pressure_kept), profile.device)
-    if told is None:
+    probed = regime_of(traced(profile, about.pressure_us, about.pressure_kept), profile.device)
+    if probed is None:
         return "Undecided: too few runs lay under pressure."
     counters = of_counters(profile, diagnosis)
-    strongest = sorted(told.evidence, key=lambda fact: -fact.value)[:_SHOWN]
+    strongest = sorted(probed.evidence, key=lambda fact: -fact.value)[:_SHOWN]
     answers = ", ".join(
         f"{fact.label.removeprefix(_SLOWER)} {100 * fact.value:+.0f} %" for fact in strongest
     )
-    if counters == told.first:
-        said = f"Confirmed: {told.first} by experiments too"
-    elif counters in told.either or told.confidence == "low":
-        said = f"Undecided: {' or '.join(told.either)} by experiments, {counters} by counters"
+    if counters == probed.first:
+        text = f"Confirmed: {probed.first} by experiments too"
+    elif counters in probed.either or probed.confidence == "low":
+        text = f"Undecided: {' or '.join(probed.either)} by experiments, {counters} by counters"
     else:
-        said = f"Contradicted: {told.first} by experiments, {counters} by counters"
-    return f"{said} (time beside {answers})."
+        text = f"Contradicted: {probed.first} by experiments, {counters} by counters"
+    return f"{text} (time alongside {answers})."
 
 
-def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Told | None]:
+def verdict(kernel: KernelTrace, device: Device) -> tuple[Diagnosis, Probe | None]:
     """What limits a traced kernel: by its experiments, where it has any, else by its shape."""
     by_shape = diagnose(profile_of(kernel, device))
-    told = tell(kernel, device)
-    if told is None:
+    probed = regime_of(kernel, device)
+    if probed is None:
         return by_shape, None
     either = ""
-    if told.second:
-        idle = told.second == "launch or idle"
-        other = "it leaves much of the GPU unused" if idle else f"it is limited by {told.second}"
+    if probed.second:
+        idle = probed.second == "launch or idle"
+        other = "it leaves much of the GPU unused" if idle else f"it is limited by {probed.second}"
         either = f" Or {other}: the experiments do not separate the two."
     answers = responses(kernel.conditions)
     untested = [words for kind, words in _TESTED.items() if kind not in answers]
     if untested:
         either += f" There was no room to test {' and '.join(untested)}."
-    summary, advice = _SUMMARY[told.first], _ADVICE[told.first]
-    if told.first == "launch or idle" and starting_blocks(kernel) >= LIMITS:
+    summary, advice = _SUMMARY[probed.first], _ADVICE[probed.first]
+    if probed.first == "launch or idle" and starting_blocks(kernel) >= LIMITS:
         summary, advice = _SHORT_BLOCKS
     finding = Finding(
-        told.bottleneck, summary + either, told.confidence, told.evidence, None, (), (advice,)
+        probed.bottleneck, summary + either, probed.confidence, probed.evidence, None, (), (advice,)
     )
     slopes = {kind: answer.slope for kind, answer in answers.items()}
     bounds = {
         KINDS[kind].resource: min(1.0, max(0.0, slopes.get(kind, 0.0))) * kernel.median_us
         for kind in ("dram", "l2", *_ON_CHIP, *_ARITHMETIC)
     }
-    others = [each for each in by_shape.findings if each.bottleneck != told.bottleneck]
+    others = [each for each in by_shape.findings if each.bottleneck != probed.bottleneck]
     of_shape = [each for each in others if load_rules()[each.bottleneck].FROM_SHAPE]
-    return Diagnosis((finding, *of_shape), bounds=bounds), told
+    return Diagnosis((finding, *of_shape), bounds=bounds), probed

@@ -1,4 +1,4 @@
-"""What can be said of a kernel without a GPU: its resources, occupancy, hot loops and the
+"""What is known of a kernel without a GPU: its resources, occupancy, hot loops and the
 bottlenecks that its code shows.
 
 `analyse_rung` takes a rung of a ladder, `analyse_source` any .cu file, `analyse_cubin` any cubin.
@@ -53,7 +53,7 @@ TYPICAL_BLOCKS: Final = (64, 128, 256, 512, 1024)
 @dataclass(frozen=True)
 class WhatIf:
     """The nearest change of one resource alone that puts more warps on an SM: from `now` to `then`
-    (registers a thread, bytes or threads a block)."""
+    (registers per thread, bytes or threads per block)."""
 
     resource: str
     now: int
@@ -64,8 +64,8 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class KernelAnalysis:
-    """One kernel. Resources as ptxas gives them: registers a thread; spilled and stack bytes a
-    thread; static shared bytes a block."""
+    """One kernel. Resources as ptxas gives them: registers per thread; spilled and stack bytes a
+    thread; static shared bytes per block."""
 
     name: str
     registers: int
@@ -99,7 +99,7 @@ class KernelAnalysis:
     unknown: tuple[OpenQuestion, ...]
     code: tuple[opcodes.SassInstruction, ...] = ()
     live: tuple[int, ...] = ()
-    """Live general registers a thread at each instruction of `code`."""
+    """Live general registers per thread at each instruction of `code`."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class StaticAnalysis:
         return plain
 
 
-#: What a document has of an occupancy beside its fields.
+#: What a document has of an occupancy besides its fields.
 _FILLED: Final = ("active_blocks", "active_warps", "fraction", "limiters")
 Outcome = Literal["confirmed", "runner-up", "refuted", "not judged", "not seen"]
 #: Longest code that is analysed for a page: beyond it the loops of machine-written code take longer
@@ -227,8 +227,8 @@ def analyse_source(
         source: the file.
         arch: `sm_90`, `sm_90a` and so on.
         macros: passed as -DNAME=VALUE.
-        block: threads a block it is launched with; not known where None.
-        shared: bytes of dynamic shared memory a block.
+        block: threads per block it is launched with; not known where None.
+        shared: bytes of dynamic shared memory per block.
         timeout: seconds that the compiler may take.
 
     Raises:
@@ -276,7 +276,7 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
     """
     tool = find_tool("cuobjdump")
 
-    def told(option: str) -> str:
+    def dumped(option: str) -> str:
         words = [str(tool.path), option, str(cubin)]
         try:
             answer = subprocess.run(words, capture_output=True, timeout=TIMEOUT, check=False)
@@ -285,7 +285,7 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
             raise EnvironmentProblem(what, "Check the CUDA toolkit") from error
         return answer.stdout.decode("utf-8", "replace")
 
-    target = re.search(r"\b(sm_\d+a?)\b", told("-lelf"))
+    target = re.search(r"\b(sm_\d+a?)\b", dumped("-lelf"))
     if target is None:
         what = f"{cubin.name} is not a cubin that cuobjdump {tool.version} can read"
         raise InputProblem(what, "Make one with `nvcc -cubin`")
@@ -293,7 +293,7 @@ def read_cubin(cubin: Path) -> tuple[str, dict[str, Resources]]:
     cc = nvcc.parse_arch(target[1])
     reserved = limits_of(cc).shared_reserved if cc >= (9, 0) else 0
     entries = {}
-    for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", told("-res-usage")):
+    for name, row in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", dumped("-res-usage")):
         found = Counter({key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", row)})
         shared = max(0, found["SHARED"] - reserved)
         entries[name] = Resources(found["REG"], found["STACK"], shared=shared)
@@ -408,7 +408,7 @@ def _what_if(base: Occupancy) -> tuple[WhatIf, ...]:
 
 
 def code_of(profile: Profile) -> ProfiledCode | None:
-    """Static analysis of a launch's code, as the report holds it: what ptxas said is not in it, so
+    """Static analysis of a launch's code, as the report holds it: the output of ptxas is not in it, so
     that spills show as LDL and STL. None where the report holds none of it, or where its
     branches cannot be followed."""
     rows = profile.instructions

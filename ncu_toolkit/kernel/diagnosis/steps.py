@@ -22,7 +22,7 @@ MOVED: Final = 0.1
 FLOOR: Final = 0.01
 #: A part of a slowdown is named from this fraction of it on.
 SHARE: Final = 0.05
-#: A prediction and what was achieved are told as alike only within this factor: 95% and 99% of a
+#: A prediction and what was achieved count as equal only within this factor: 95% and 99% of a
 #: time saved are a few points, but 20x and 100x.
 ALIKE: Final = 1.25
 #: What a step that removes nothing is called, by its rung's kind.
@@ -89,11 +89,11 @@ class StepExplanation:
         how = "timed without the profiler" if self.clock == "timed" else "under the profiler"
         if max(self._before.count, self._after.count) > 1:
             how += ", all launches together"
-        told = f"{' → '.join(map(units.duration, self._times))}, {how}"
+        times = f"{' → '.join(map(units.duration, self._times))}, {how}"
         if abs(self.speedup - 1) < NOISE:
-            yield f"The step did not change the time: {told}."
+            yield f"The step did not change the time: {times}."
         else:
-            yield f"The step is {units.faster(self.speedup)}: {told}."
+            yield f"The step is {units.faster(self.speedup)}: {times}."
 
     def _launches(self) -> Iterator[str]:
         old, new = self._before.count, self._after.count
@@ -110,9 +110,9 @@ class StepExplanation:
             yield f"{many}. Some were not profiled, so the figures below are of the longest launch of each."
 
     def _changed(self) -> Iterator[str]:
-        told = [*map(_described, [*self._moved()[:6], *self._counts()[:4]])]
-        if told:
-            yield f"What changed: {'; '.join(told)}."
+        changes = [*map(_described, [*self._moved()[:6], *self._counts()[:4]])]
+        if changes:
+            yield f"What changed: {'; '.join(changes)}."
 
     def _fell(self) -> Iterator[str]:
         fell = [*map(_waited, self._waits(-1))]
@@ -141,16 +141,16 @@ class StepExplanation:
             yield "It is not slower under the profiler, so the profiles do not show the reason."
             return
         if self._before.count == self._after.count == 1:
-            told = [
+            reasons = [
                 f"{_described(cause)} (costs {units.duration(cause.microseconds)})"
                 for cause in attribute(self._before.main, self._after.main)
                 if cause.microseconds > SHARE * (new - old) and cause.unit
             ][:3]
         else:
-            told = [f"waiting: {_waited(each)}" for each in self._waits(1)]
+            reasons = [f"waiting: {_waited(each)}" for each in self._waits(1)]
         yield (
-            f"Reasons for the slowdown, from the two profiles: {'; '.join(told)}."
-            if told
+            f"Reasons for the slowdown, from the two profiles: {'; '.join(reasons)}."
+            if reasons
             else "The profiles do not show why it is slower."
         )
 
@@ -196,27 +196,27 @@ class StepExplanation:
         if self._roof:
             title, what = self._roof.words, f"Better use of {self._roof.words}"
         if gone < NOISE:
-            said = f"No gain was predicted for {title}"
+            text = f"No gain was predicted for {title}"
         else:
-            said = f"{what} was predicted to give {units.ratio(self.expected)} (save {units.percent(gone)} of the time)"
+            text = f"{what} was predicted to give {units.ratio(self.expected)} (save {units.percent(gone)} of the time)"
         if self.speedup is None:
-            yield f"{said}."
+            yield f"{text}."
             return
         saved = 1 - 1 / self.speedup
         brought = f"{units.percent(saved)} of the time"
         factor = max(self.speedup / self.expected, self.expected / self.speedup)
         if saved < -NOISE:
-            yield f"{said}. The step is slower instead."
+            yield f"{text}. The step is slower instead."
         elif abs(saved) <= NOISE:
             gained = ". The step gained nothing" if gone > NOISE else ", and none was achieved"
-            yield f"{said}{gained}."
+            yield f"{text}{gained}."
         elif abs(saved - gone) <= ACCURACY and factor <= ALIKE:
-            yield f"{said}. The step saved {brought}; the prediction is off by {_points(saved - gone)}."
+            yield f"{text}. The step saved {brought}; the prediction is off by {_points(saved - gone)}."
         elif saved > gone:
-            yield f"{said}. The step saved {'more: ' if gone > NOISE else ''}{brought}."
+            yield f"{text}. The step saved {'more: ' if gone > NOISE else ''}{brought}."
             yield from self._beyond(self._predicted, saved - gone)
         else:
-            yield f"{said}. The step saved less: {brought}."
+            yield f"{text}. The step saved less: {brought}."
             yield from self._short(self._predicted)
 
     def _beyond(self, predicted: Finding, more: float) -> Iterator[str]:

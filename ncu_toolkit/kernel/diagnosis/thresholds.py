@@ -56,7 +56,7 @@ REUSE: Final = Threshold(
 TILE: Final = 64.0
 SMALL_TILE: Final = Threshold(
     TILE / 2,
-    "operations a byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
+    "operations per byte of a 64 x 64 tile of 16-bit operands, the least of common libraries",
 )
 FILLED: Final = Threshold(
     0.9, "Nsight Compute's AchievedOccupancy rule: 10 points short of the theoretical occupancy"
@@ -66,7 +66,7 @@ CHAIN: Final = Threshold(
     "three or more launches for one result: two are often needed, for example for a reduction's partial sums",
 )
 STARTING: Final = Threshold(
-    0.95, "eight kernels of short blocks start 0.82 to 0.84 blocks a cycle on an H100, none more"
+    0.95, "eight kernels of short blocks start 0.82 to 0.84 blocks per cycle on an H100, none more"
 )
 ONE_WAVE: Final = Threshold(
     1.0, "below one wave the blocks that fit on the GPU at once outnumber the grid's"

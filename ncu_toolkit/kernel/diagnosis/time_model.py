@@ -6,7 +6,7 @@ The time is the larger of two sides (docs/time-model.md derives this and names i
 * **Loads.** Each resource (issue slots, a pipe, a level of the memory hierarchy) is busy for
   `utilisation x time`, and for a fraction of that once a cause is gone. No resource can be driven
   beyond ACHIEVABLE of its peak, so load / ACHIEVABLE bounds the time from below.
-* **Waiting.** By Little's law a scheduler issues `warps / latency` instructions a cycle, and the
+* **Waiting.** By Little's law a scheduler issues `warps / latency` instructions per cycle, and the
   stall stack splits that latency by reason. Once a cause is gone a reason's share shrinks; the rest
   stays. This is Amdahl's law along one warp. It bounds the time where schedulers idle. Where they
   do not, the issue bound takes over, so a stall share is never taken as time when the schedulers
@@ -165,7 +165,7 @@ PER_INSTRUCTION: Final = (
     "selected", "not_selected", "wait", "math_pipe_throttle", "dispatch_stall",
     "branch_resolving", "no_instruction", "imc_miss", "misc",
 )  # fmt: skip
-#: Resources whose work is instructions, so that it goes when instructions go unless said otherwise.
+#: Resources whose work is instructions, so that it goes when instructions go unless stated otherwise.
 _INSTRUCTION_RESOURCES: Final = ("issue",)
 #: Waiting in the SM's memory path and behind it: it queues at the path's limiting unit.
 _QUEUES_ON_CHIP: Final = (
@@ -263,8 +263,7 @@ class TimeModel:
         return min(self.cycles, self.loads[resource])
 
     def bounds_us(self) -> dict[str, float]:
-        """Lower bounds on the time in microseconds by resource, and for the latency side; or
-        empty."""
+        """Lower bounds on the time (us) by resource, and by latency; or empty."""
         if self.hertz is None:
             return {}
         found = {name: self.least(name) / self.hertz * 1e6 for name in self.loads}
@@ -295,7 +294,7 @@ class TimeModel:
             return Prediction(1.0, "unknown", (why,))
         bounds.sort(
             key=lambda bound: -bound.cycles
-        )  # stable: of limits that tie, the first is told
+        )  # stable: of limits that tie, the first is named
         limit, needed, why = (
             bounds[0] if bounds else ("unknown", self.cycles, "nothing was measured")
         )
@@ -436,10 +435,10 @@ class TimeModel:
             kept, left = self._kept(removal), self._left(removal)
             with_each = [r for r in self.stalls if r in PER_INSTRUCTION and r not in removal.stalls]
             named = [reason for reason in self.stalls if reason not in with_each]
-            told = [reason for reason in named if self.stalls[reason] - left[reason] >= 0.005]
+            listed = [reason for reason in named if self.stalls[reason] - left[reason] >= 0.005]
             lines += [
                 f"{figures.reason_name(reason)}: {self._part([reason], left)}{self._why(reason, kept[reason], removal)}."
-                for reason in told
+                for reason in listed
             ]
             with_each = [reason for reason in with_each if self.stalls[reason] > 0]
             if with_each and fewer:
@@ -447,9 +446,9 @@ class TimeModel:
                     f"Issuing and per-instruction stalls ({self._names(with_each)}): {self._part(with_each, left)}; "
                     f"it scales with the instructions, and {fewer} of them go."
                 )
-                told += with_each
+                listed += with_each
             rest = [
-                reason for reason in self.stalls if reason not in told and self.stalls[reason] > 0
+                reason for reason in self.stalls if reason not in listed and self.stalls[reason] > 0
             ]
             if rest:
                 lines.append(f"Other stalls ({self._names(rest)}): {self._part(rest, left)}.")
@@ -578,7 +577,7 @@ def _launch_cycles(profile: Profile, hertz: float) -> tuple[float, float]:
 def _access_cycles(profile: Profile) -> float:
     """Cycles that a warp waits for each access to global and local memory, by the stall stack over
     the number of accesses: at least, since accesses under way share their waiting. 0 where unknown,
-    and with atomic updates, which have a queue of their own."""
+    and with atomic updates, which have their own queue."""
     accesses = figures.executed(profile, ("global", "local", "texture"))
     if not accesses or profile.stalls is None or figures.executed(profile, ("atomic", "copy")):
         return 0.0
@@ -637,8 +636,7 @@ def shipped() -> Intervals:
 
 
 def around(finding: Finding, most: float | None) -> tuple[float, float] | None:
-    """The interval of a finding's gain; None where it has no figure or one on a condition, or is at a
-    roof."""
+    """The interval of a gain; None without a figure, under a condition, or at a roof."""
     speedup = finding.speedup
     if (
         finding.good

@@ -24,7 +24,7 @@ from ncu_toolkit.kernel.diagnosis import static
 from ncu_toolkit.kernel.diagnosis.figures import small
 from ncu_toolkit.kernel.diagnosis.rules import Certainty, StaticFinding, title
 from ncu_toolkit.kernel.explain.sections import spec
-from ncu_toolkit.kernel.explain.verdict import CODE, sentences
+from ncu_toolkit.kernel.explain.verdict import CODE
 from ncu_toolkit.kernel.ladder.catalogue import split
 from ncu_toolkit.kernel.sass.cost import LISTED, Region
 from ncu_toolkit.kernel.sass.opcodes import WARP_SIZE
@@ -39,9 +39,9 @@ _CONFIDENCE: Final[Mapping[Certainty, str]] = {
     "certain": "high", "likely": "medium", "possible": "low"
 }  # fmt: skip
 _RESOURCES: Final = {
-    "registers": "registers a thread",
-    "shared memory": "bytes of shared memory a block",
-    "block": "threads a block",
+    "registers": "registers per thread",
+    "shared memory": "bytes of shared memory per block",
+    "block": "threads per block",
 }
 _KINDS: Final = 6
 #: Kernels that a card names.
@@ -90,8 +90,8 @@ def _alike(
     """Kernels of which the first `most` findings say the same, in the order of the first of each."""
     found: dict[tuple[object, ...], list[static.KernelAnalysis]] = {}
     for kernel in kernels:
-        said = ((x.bottleneck, x.certainty, x.summary, x.advice) for x in kernel.findings[:most])
-        found.setdefault(tuple(said), []).append(kernel)
+        kinds = ((x.bottleneck, x.certainty, x.summary, x.advice) for x in kernel.findings[:most])
+        found.setdefault(tuple(kinds), []).append(kernel)
     return [*found.values()]
 
 
@@ -148,12 +148,10 @@ def _card(
         title=title(first.bottleneck) if first else "Nothing found in the code",
         gain="no estimate without a profile",
         confidence=_CONFIDENCE[first.certainty] if first else "low",
-        summary=sentences(first.summary)
-        if first
-        else "Nothing in the code points to a bottleneck.",
+        summary=visible(first.summary) if first else "Nothing in the code points to a bottleneck.",
         where=tuple(places(kernel, first, texts)),
-        do=(sentences(first.advice),) if first else (),
-        expect=sentences(f"If so, a profile shows {small(first.look_for)}") if first else "",
+        do=(visible(first.advice),) if first else (),
+        expect=visible(f"If so, a profile shows {small(first.look_for)}") if first else "",
         next="" if found.nothing else _next(found),
     )
 
@@ -203,7 +201,7 @@ def _tables(kernel: static.KernelAnalysis, of: str) -> Iterator[Table]:
     if kernel.regions:
         yield _cycles(kernel.regions[0], of)
     for rank, finding in enumerate(kernel.findings):
-        yield _evidence(finding, of, told=rank == 0)
+        yield _evidence(finding, of, on_card=rank == 0)
     if kernel.regions:
         yield _loops(kernel, of)
 
@@ -225,7 +223,7 @@ def _resources(kernel: static.KernelAnalysis, of: str) -> Table:
         if spilled is None
         else f"{units.count(spilled + (kernel.spill_loads or 0))} bytes"
     )
-    shared = f"{units.count(kernel.shared_static)} static + {units.count(kernel.shared_dynamic)} dynamic bytes a block"
+    shared = f"{units.count(kernel.shared_static)} static + {units.count(kernel.shared_dynamic)} dynamic bytes per block"
     flight = kernel.bytes_in_flight
     rows = [
         ("registers", peak),
@@ -235,7 +233,7 @@ def _resources(kernel: static.KernelAnalysis, of: str) -> Table:
         ("code", f"{units.count(kernel.instructions)} instructions, {units.counted(kernel.loops, 'loop')}"),
         ("theoretical occupancy", _occupancy(kernel)),
         ("waves", units.significant(kernel.waves) if kernel.waves is not None else ""),
-        ("loads in flight", f"{units.count(flight)} bytes an SM{', in the first loop' if kernel.loops else ''}" if flight else ""),
+        ("loads in flight", f"{units.count(flight)} bytes per SM{', in the first loop' if kernel.loops else ''}" if flight else ""),
     ]  # fmt: skip
     rows += [
         (
@@ -343,7 +341,7 @@ def _registers(kernel: static.KernelAnalysis, of: str) -> StepChart | None:
         (peak, live[peak]),
         float(max(kernel.registers, live[peak])),
         "instruction",
-        "registers a thread",
+        "registers per thread",
         f"{where}: {live[peak]} registers, {visible(at.sass)}",
         table("", (places, counts), fullest, key=slug(f"{of}registers-data")),
     )
@@ -434,10 +432,10 @@ def widths(region: Region) -> str:
     )
 
 
-def _evidence(finding: StaticFinding, of: str, told: bool) -> Table:
-    """The figures behind a finding, with its words where the card has not `told` them."""
+def _evidence(finding: StaticFinding, of: str, on_card: bool) -> Table:
+    """The figures behind a finding, with its words unless they are `on_card`."""
     name = f"{of}{title(finding.bottleneck)} ({finding.certainty})"
-    note = "" if told else f"{finding.summary} {finding.advice}"
+    note = "" if on_card else f"{finding.summary} {finding.advice}"
     return evidence(name, finding.evidence, note)
 
 
@@ -486,7 +484,7 @@ def _listings(
 
 
 def _source(name: str, text: Sequence[str], marked: Mapping[int, int], looped: bool) -> Listing:
-    """A source file without the blocks of TOML around a kernel of ours."""
+    """A source file without the blocks of TOML around a kernel of the toolkit."""
     head, code, _ = split("\n".join(text))
     first = head.count("\n") + 1
     lines = code.rstrip().splitlines()
@@ -604,7 +602,7 @@ def _regions(code: static.ProfiledCode) -> Table:
         spec("Global", moved, "bytes a thread loads and stores"),
         spec("Shared", lambda r: number(r.shared_load_bytes + r.shared_store_bytes, "B"), "bytes a thread loads and stores"),
         spec("FLOP per byte", lambda region: number(region.flops_per_global_byte, "", none), "over the requested global bytes, before any cache"),
-        spec("Widths", lambda region: text(widths(region) or "–"), "loads and stores, bytes a thread", words=True),
+        spec("Widths", lambda region: text(widths(region) or "–"), "loads and stores, bytes per thread", words=True),
         spec("Loads in flight", flight, "the most that one thread can have in flight"),
         spec("Busiest", busiest, "fewest SM cycles of a warp's pass, for the busiest unit"),
     ]  # fmt: skip

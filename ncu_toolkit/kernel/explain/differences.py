@@ -37,7 +37,7 @@ _PART: Final = 0.01
 _SHARE: Final = 0.01
 #: Changes below this are within what two profiles of one kernel differ by.
 _UNCHANGED: Final = 0.02
-#: What stands in a column of changes where nothing changed.
+#: What a column of changes shows where nothing changed.
 SAME: Final = "="
 #: Counts from here on get a prefix.
 _LARGE: Final = 1e6
@@ -131,7 +131,7 @@ def outcome(old: card.Card, new: card.Card) -> PredictedGain | None:
     return PredictedGain(old.bottleneck, old.factor, old.interval, achieved)
 
 
-def told(found: PredictedGain, old: card.Card, new: card.Card) -> tuple[str, ...]:
+def against_prediction(found: PredictedGain, old: card.Card, new: card.Card) -> tuple[str, ...]:
     """A prediction compared with what was achieved, then the limit that the new kernel has."""
     predicted = f"{old.title}, predicted: {old.gain}. Achieved: {units.ratio(found.achieved)}"
     if found.side:
@@ -148,7 +148,7 @@ def told(found: PredictedGain, old: card.Card, new: card.Card) -> tuple[str, ...
 
 
 def between(before: Profile, after: Profile, most: int | None = None) -> Differences:
-    """What changed from one launch to another. `most` asks for the short form: so many rows of each
+    """What changed from one launch to another. `most` asks for the short form: this many rows of each
     table, those that moved most, and no listing."""
     same_gpu = before.device.name == after.device.name
     points = [visible(text) for text in compare.comparability(before, after)]

@@ -121,26 +121,26 @@ def uses(profile: Profile, bounds: Mapping[str, float]) -> dict[str, Use]:
 def basis(profile: Profile, shown: Mapping[str, Use]) -> str:
     """What the busy figures of `shown` are of, where that is not the whole of the launch's time;
     empty where it is."""
-    said = []
+    parts = []
     active = time_model.build(profile).active
     if active < 1 - CLOSE and any(_in_sm(name) for name in shown):
-        said.append(
+        parts.append(
             f"Units in SMs: of the {whole_percent(active)} of the time in which SMs had work."
         )
     busiest = max(shown, key=lambda name: shown[name].busy, default="")
     if busiest == "blocks" and shown[busiest].busy:
         most = (figures.value(profile, "block_rate") or 0.0) / shown[busiest].busy
-        said.append(f"Block start: of {units.significant(most)} blocks a cycle.")
+        parts.append(f"Block start: of {units.significant(most)} blocks per cycle.")
     slice_ = profile.value(SLICE) or 0.0
     if "atomic" in shown and 0 < slice_ <= shown["atomic"].busy + ROUNDING:
-        said.append("L2 atomics: of the busiest slice of L2.")
+        parts.append("L2 atomics: of the busiest slice of L2.")
     for name, (counter, _, _) in _ROLL_UPS.items():
         value = profile.value(counter)
         if value is not None and value > _OVER:
-            said.append(
+            parts.append(
                 f"Nsight's {LABELS[name]} figure, {units.percent(value)}, is left out: the launch is too short for it."
             )
-    return " ".join(said)
+    return " ".join(parts)
 
 
 def _in_sm(name: str) -> bool:
@@ -163,7 +163,7 @@ def fact_cell(
     profile: Profile | None, name: str, *, bar: bool = False, meaning: bool = True, absent: str = ""
 ) -> Cell:
     """A fact of a launch, with its `meaning` or the reason for its absence on hover; `absent` is
-    said where there is no launch. A `bar` is drawn for fractions."""
+    stated where there is no launch. A `bar` is drawn for fractions."""
     if profile is None:
         return missing(absent)
     found = figures.fact(profile, name)
@@ -365,12 +365,12 @@ def roof_plot(*sides: tuple[Profile, Card, Mapping[str, float]]) -> RoofPlot | N
     rates = (units.si(picture.rate, picture.work + "/s") for picture in pictures)
     listed = table("", specs[not two :], rows, f"{' → '.join(rates)} under ncu.", "roofs")
     title = f"How close {'are both to the' if two else 'is it to its'} roofs?"
-    said = (
+    sentence = (
         "Hollow: the old launch. The roofs are the new one's."
         if two
         else "Thick: what limits it. Dotted: how far a roof is."
     )
-    return RoofPlot(title, said, tuple(pictures), listed)
+    return RoofPlot(title, sentence, tuple(pictures), listed)
 
 
 def _intensity(row: tuple[int, Reach]) -> str:
@@ -381,7 +381,7 @@ def _intensity(row: tuple[int, Reach]) -> str:
 _POINTS: Final = 240
 
 
-#: A tail shorter than this part of the time is not told.
+#: A tail shorter than this part of the time is not mentioned.
 _TAIL: Final = 0.02
 
 

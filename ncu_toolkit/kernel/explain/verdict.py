@@ -47,11 +47,10 @@ from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.branches import JUMPS
 from ncu_toolkit.kernel.sass.opcodes import READS_ONLY
 
-#: Bars, stall reasons, pieces of advice and words of a sentence that fit one screen.
+#: Bars, stall reasons and pieces of advice that fit one screen.
 BARS: Final = 5
 REASONS: Final = 3
 ADVICE: Final = 2
-WORDS: Final = 25
 #: Longest code shown.
 CODE: Final = 160
 
@@ -101,7 +100,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         headroom=room.factor if room else None,
         where=tuple(lines_of(profile, finding)) if launch.single else (),
         do=_steps(finding.advice[:ADVICE], then) if state != "roof" else (),
-        expect=sentences(finding.look_for) if slow else "",
+        expect=visible(finding.look_for) if slow else "",
         also=_also(diagnosis) if slow else "",
         next=then,
         missing=_missing(profile, absent),
@@ -128,7 +127,7 @@ def of_finding(shown: Card, finding: Finding) -> Card:
             *(each for each in places if (each.path, each.line, each.sass) not in known),
         ),
         do=_steps(finding.advice, shown.next),
-        expect=sentences(finding.look_for),
+        expect=visible(finding.look_for),
         also="",
     )
 
@@ -147,16 +146,16 @@ def _named(state: State, finding: Finding, workload: str = "") -> dict[str, Any]
         "provided": finding.provided if factor else "",
         "interval": interval,
         "confidence": finding.confidence,
-        "summary": sentences(finding.summary),
+        "summary": visible(finding.summary),
     }
 
 
 def _steps(advice: Iterable[str], then: str) -> tuple[str, ...]:
     """Advice, safe to show, without the command that the card's `next` gives anyway."""
     return tuple(
-        sentences(f"{step.text}.")
+        visible(f"{step.text}.")
         if isinstance(step, Advice) and step.command == then
-        else shown_step(step, sentences)
+        else shown_step(step, visible)
         for step in advice
     )
 
@@ -174,21 +173,6 @@ def _also(diagnosis: Diagnosis) -> str:
     return ""
 
 
-def sentences(text: str) -> str:
-    """`text`, safe to show. A sentence of more than WORDS words is parted at its colons and
-    semicolons, so that each part can be read in one go."""
-    parted = (
-        _parted(sentence) if len(sentence.split()) > WORDS else sentence
-        for sentence in re.split(r"(?<=[.!?])\s+", visible(text))
-    )
-    return " ".join(parted)
-
-
-def _parted(sentence: str) -> str:
-    parts = re.split(r"[:;] (?!ncu-toolkit )", sentence)
-    return ". ".join(part[:1].upper() + part[1:] for part in parts)
-
-
 def _state(profile: Profile, finding: Finding) -> State:
     if not profile.launch.complete:
         return "incomplete"
@@ -200,7 +184,7 @@ def _state(profile: Profile, finding: Finding) -> State:
 
 
 def _state_of(finding: Finding) -> State:
-    """A roof that a condition lifts is none: what to do is told instead."""
+    """A roof that a condition lifts does not count as one: the card says what to do instead."""
     return "roof" if finding.good and not finding.provided else "slow"
 
 
@@ -290,7 +274,7 @@ def _called(launch: Launch) -> str:
 
 
 def _limit(used: Mapping[str, Use], finding: Finding, state: State) -> str:
-    """The unit that bears the mark of the limit, in every output; empty where none does.
+    """The unit that is marked as the limit, in every output; empty where none does.
 
     It is the one that the verdict is about, where that is BUSY. Where the verdict is about none, it
     is the busiest unit of all, from SUSTAINED of the launch's whole time on: below, units do not
@@ -329,12 +313,12 @@ def lines_of(profile: Profile, finding: Finding) -> Iterator[CodeLine]:
     place = next(iter(finding.locations), None)
     if place is not None:
         pointed = _located(profile.sources, place)
-        told = hottest is not None and (
+        shown = hottest is not None and (
             waiting == pointed.short
             if (pointed.path, pointed.line) != (hottest.path, hottest.line)
             else bool(pointed.path) or pointed.sass == hottest.sass
         )
-        if not told:
+        if not shown:
             yield pointed
 
 
@@ -366,12 +350,13 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
     of, waiting, here = "the samples" if sampled else "the executed instructions", "", ""
     if sampled and (late := _late(profile, own, finding)):
         shown, parts = late
+        awaited = "this load" if rows[shown].opcode.startswith("LD") else "it"
         if _place(rows[shown]) == _place(rows[heaviest]):
-            here, enough = ", most wait for it", enough // 2
+            here, enough = f", mostly waiting for {awaited}", enough // 2
         else:
             row, enough = rows[heaviest], sum(n for n, _ in parts)
-            waiting = _line({}, row.file, row.line, _told(row), 0.0, "").short
-            of = f"{of}, at {waiting}, which waits for it"
+            waiting = _line({}, row.file, row.line, _text(row), 0.0, "").short
+            of = f"{of} are at {waiting}, waiting for {awaited}"
     row = rows[shown]
     sass = _alone(rows, shown, parts, enough - total // 200)
     if row.file and not row.sass:  # an address tells nothing beside a line
@@ -393,7 +378,7 @@ def _of_verdict(rows: Sequence[Instruction], shown: int, finding: Finding) -> st
     opcodes = {row.opcode for row in line}
     if len(opcodes) != 1 or rows[shown].opcode in opcodes:
         return ""
-    return _told(line[0]) if len(line) == 1 else line[0].opcode
+    return _text(line[0]) if len(line) == 1 else line[0].opcode
 
 
 def _place(row: Instruction) -> tuple[str, int]:
@@ -406,13 +391,13 @@ def _alone(rows: Sequence[Instruction], first: int, parts: Sequence[Part], enoug
     where several share them. Empty where they are of several kinds."""
     opcode = rows[first].opcode
     alike = {at for _, several in parts for at in several if rows[at].opcode == opcode}
-    for chosen, told in (({first}, _told(rows[first])), (alike, opcode)):
+    for chosen, text in (({first}, _text(rows[first])), (alike, opcode)):
         if sum(n for n, several in parts if several & chosen) >= enough:
-            return told
+            return text
     return ""
 
 
-def _told(row: Instruction) -> str:
+def _text(row: Instruction) -> str:
     """An instruction's text; its address where the report leaves the code out."""
     return row.sass or f"+{row.address:#x}"
 
@@ -549,8 +534,8 @@ def _missing(profile: Profile, absent: tuple[str, ...]) -> str:
     if lacks:
         more = f" and {len(lacks) - 4} more" if len(lacks) > 5 else ""
         return f"Not in this report: {', '.join(lacks[: 4 if more else 5])}{more}. {undecoded(profile)}".rstrip()
-    if said := undecoded(profile):
-        return said
+    if text := undecoded(profile):
+        return text
     stack = profile.stalls
     if stack is not None and stack.residual is not None and stack.latency:
         off = stack.residual / stack.latency

@@ -111,7 +111,7 @@ def _asked(path: str, changed: int) -> Ncu:
 
 
 def section_folder() -> Path:
-    """Our section files: in the package (a wheel) or beside it (a checkout). Raises
+    """Our section files: in the package (a wheel) or next to it (a checkout). Raises
     EnvironmentProblem: neither is there."""
     for candidate in (PACKAGE / "sections_data", PACKAGE.parent / "sections"):
         if candidate.is_dir():
@@ -147,7 +147,7 @@ class Request:
     kernel_filter: str = ""
     """A regular expression that is searched in demangled names, as --kernel of every command."""
     kernel_function: str = ""
-    """A kernel's name without its arguments, in place of a filter."""
+    """A kernel's name without its arguments, instead of a filter."""
     launch_skip: int = 0
     launch_count: int = 0
     nvtx_include: tuple[str, ...] = ()
@@ -246,7 +246,7 @@ def run(
     request_stop: Callable[[], None] | None = None,
     enough: Enough = lambda finished, begun: False,
 ) -> NcuOutcome:
-    """Run ncu in a session of its own and wait.
+    """Run ncu in its own session and wait.
 
     On Ctrl-C or time-out `request_stop` is called, so that the program under ncu ends by itself and
     the report is written with what is finished; without it the program gets SIGTERM, and SIGKILL
@@ -393,10 +393,10 @@ def classify(
     if timed_out is not None:
         begun, message = BEGUN.findall(text), f"ncu did not finish within {timed_out:.0f} s"
         if begun and reader.is_collective(begun[-1]):
-            message, less = f"ncu waited for '{begun[-1]}' in vain", reader.COLLECTIVE
+            message, less = f"ncu waited for '{begun[-1]}', which did not finish", reader.COLLECTIVE
         return "timeout", EnvironmentProblem(message, f"Finished work is kept; {less}")
     reading = failures.read(text, returncode != 0)
-    where = f"Its output is in {log}" if log else "Its output is in the log beside the report"
+    where = f"Its output is in {log}" if log else "Its output is in the log next to the report"
     first = reading.first
     if first is not None and first.id in ("crash", "segfault"):
         first = replace(
@@ -412,6 +412,6 @@ def classify(
         ended = f"ncu was ended by signal {number} ({known.get(number, 'not a standard one')})"
         cause = "crashed" if number in _CRASHES else "signal"
         return cause, EnvironmentProblem(ended, "Finished work is kept")
-    said = f": {first.what}" if first else ""
-    failed = f"ncu failed with exit code {returncode}{said}"
+    sentence = f": {first.what}" if first else ""
+    failed = f"ncu failed with exit code {returncode}{sentence}"
     return "unknown", EnvironmentProblem(failed, where.replace("Its", "Its whole"))

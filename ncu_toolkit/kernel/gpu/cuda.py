@@ -75,8 +75,7 @@ def free_bytes() -> int:
 
 
 def synchronize(what: str) -> None:
-    """Wait for the device. Raises KernelProblem: a launch before this point failed; `what` names
-    it."""
+    """Wait for the device. Raises KernelProblem: an earlier launch failed; `what` names it."""
     cp = cupy()
     try:
         cp.cuda.Device().synchronize()

@@ -74,7 +74,7 @@ class Executor:
         return cuda.context_works()
 
     def place(self, path: Path) -> Path | None:
-        """`path` where tasks can write there; None where they need a folder of their own."""
+        """`path` where tasks can write there; None where they need their own folder."""
         return path
 
     def pieces(self, cases: Cases) -> list[Cases]:

@@ -26,7 +26,7 @@ _EMPTY: Final = re.compile(
     r"No kernels were profiled|^==ERROR== Use --"
 )
 _KERNEL: Final = re.compile(r'Failed to profile (?:kernel )?"([^"\n]+)"')
-#: ncu ends the program after an error of its own, by a signal whose number it then reports.
+#: ncu ends the program after its own error, by a signal whose number it then reports.
 _ENDED: Final = "Trying to shutdown target application"
 _BY_NCU: Final = re.compile(r"application returned an error code \((?:9|15)\)")
 #: What only Windows' drivers have in a log: WSL's folders, programs of Windows.
@@ -123,7 +123,7 @@ def read(text: str, failed: bool | None = None) -> LogReading:
     """What a log of ncu says. Lines of the program count only where the run `failed`; None: where ncu
     tells of an error, or did not come to the program's end."""
     own = "\n".join(line for line in text.splitlines() if _OWN.match(line))
-    errors = [said.group() for line in own.splitlines() if (said := _ERROR.match(line))]
+    errors = [error.group() for line in own.splitlines() if (error := _ERROR.match(line))]
     if failed is None:
         failed = bool(errors) or "==PROF== Disconnected" not in own
     windows = on_windows() or _WINDOWS.search(text) is not None
@@ -154,8 +154,8 @@ def _found(own: str, whole: str, windows: bool) -> Iterator[FoundFailure]:
             continue
         text = match.string
         line = text[text.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].strip()
-        said = {name: value or "?" for name, value in match.groupdict().items()}
+        values = {name: value or "?" for name, value in match.groupdict().items()}
         remedy = known.wsl if windows and known.wsl else known.remedy
         yield FoundFailure(
-            known.id, known.what.format(**said), remedy.format(**said), line, known.source, known.kind, known.rank
+            known.id, known.what.format(**values), remedy.format(**values), line, known.source, known.kind, known.rank
         )  # fmt: skip

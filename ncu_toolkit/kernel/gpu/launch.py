@@ -43,7 +43,7 @@ _POISON = 0xFF  # NaN in every floating type, -1 or the largest value in integer
 
 
 def explained(error: Exception, what: str) -> ToolkitError | None:
-    """The error for an exception of CuPy that was raised at `what`, and one of ours as it is; None
+    """The error for an exception of CuPy that was raised at `what`, and one of this package as it is; None
     for another exception."""
     if isinstance(error, ToolkitError):
         return error
@@ -322,7 +322,7 @@ class _Bound:
         self._stream = cp.cuda.get_current_stream
 
     def pad(self, extra: int) -> None:
-        """Ask for `extra` bytes of dynamic shared memory a block beyond what the kernel uses."""
+        """Ask for `extra` bytes of dynamic shared memory per block beyond what the kernel uses."""
         self._shared = self.geometry.shared + extra
         if extra:
             cp = cuda.cupy()

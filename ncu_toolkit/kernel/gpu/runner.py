@@ -65,7 +65,7 @@ DEFAULT_TIMEOUT: Final = 1800.0
 PART_SECONDS: Final = 15.0
 CUT: Final = ".damaged"
 #: Python's arguments to run a plan. -P keeps the current folder off its path, where a file such as
-#: json.py would be imported in place of the library's.
+#: json.py would be imported instead of the library's.
 TARGET: Final = ("-P", "-m", "ncu_toolkit.kernel.gpu.target")
 PAGE: Final = "index.html"
 #: Signals that a user or a scheduler sends; any other one is a crash.
@@ -95,7 +95,7 @@ class Session:
         self.run = replace(self.run, **values)
 
     def record(self, *cases: RunCase) -> None:
-        """Put cases into the run, each in place of the one with its marker."""
+        """Put cases into the run, each instead of the one with its marker."""
         known = {case.marker: case for case in (*self.run.cases, *cases)}
         self.update(cases=tuple(known.values()))
 
@@ -367,7 +367,7 @@ def _time_group(session: Session, group: Cases, reporter: Reporter, options: Tim
 
 def _rival(problem: Problem, space: Any, against: str, reporter: Reporter) -> Any:
     """The verified runnable of a family's further library; None where it has none, or it cannot run
-    or is wrong at this size, which is told."""
+    or is wrong at this size, which is reported."""
     library = problem.rivals.get(against)
     if library is None:
         return None
@@ -654,7 +654,7 @@ def _whole_launches(data: bytes, frame: framing.Framing) -> bytes:
 
 
 def holds(data: bytes, marker: str) -> bool:
-    """Whether a report holds a launch in the NVTX range `marker`, which stands in it as it is."""
+    """Whether a report holds a launch in the NVTX range `marker`, whose name it contains unchanged."""
     return re.search(re.escape(marker.encode()) + rb"(?![\w.-])", data) is not None
 
 
@@ -765,7 +765,7 @@ def resume(
         _report_progress(session, reporter)
     else:
         kept = f"{len(session.run.timings)} timings and {len(session.run.report_files)} reports"
-        reporter.note(f"{folder.name} goes on: {kept} are kept")
+        reporter.note(f"{folder.name} resumes: {kept} are kept")
     return session
 
 

@@ -134,7 +134,7 @@ def measure_ladder(
 ) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
 
-    Every round times each rung once, in an order shuffled anew, with the baseline run beside it, so
+    Every round times each rung once, in a newly shuffled order, with the baseline run alongside it, so
     that drift of clocks and temperature falls on all alike. The rung comes first in one round and
     the baseline in the next, and the GPU is idle before every run: neither gains by its place. The
     number of rounds follows from the time a rung takes (`seconds` of GPU time a rung,

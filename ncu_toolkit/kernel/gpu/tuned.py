@@ -37,7 +37,7 @@ class TunedEntry:
     parameters: Mapping[str, int]
     time_us: float
     baseline_us: float | None
-    """The baseline's, run beside it."""
+    """The baseline's, run alongside it."""
     default_us: float | None
     """The header's own parameters, timed in the same search."""
     settings: int
@@ -156,13 +156,13 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
         tuned = f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}"
         lines.append(f"{tuned}; --no-tuned runs it as its header says")
     if old:
-        where = f"what was tuned for {gpu} at {', '.join(old)} is of another source of {rung.name} and is not used"
-        lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` tunes it anew")
+        where = f"what was tuned for {gpu} at {', '.join(old)} is for another version of {rung.name} and is not used"
+        lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` retunes it")
     return lines
 
 
 def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -> Path:
-    """Add entries to the user's table of a GPU, each in place of the one with its key; returns the
+    """Add entries to the user's table of a GPU, each replacing the one with its key; returns the
     file. Raises EnvironmentProblem: the folder cannot be written. Raises InputProblem: the table
     that is there cannot be read."""
     path = (folder or own_folder()) / file_name(gpu)
@@ -195,7 +195,7 @@ def landscape_name(gpu: str, family: str, rung: str, size: str, dtype: str) -> P
 
 
 def landscapes(gpu: str, family: str) -> list[Path]:
-    """Files of the landscapes of a family's kernels on a GPU, by name; the user's in place of the
+    """Files of the landscapes of a family's kernels on a GPU, by name; the user's instead of the
     shipped one of the same search."""
     found: dict[str, Path] = {}
     for folder in _readable():

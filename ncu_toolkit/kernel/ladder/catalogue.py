@@ -150,16 +150,16 @@ def _block(label: str, which: str, text: str, line: int) -> dict[str, Any]:
         # empty lines above it, so that errors count as the file does
         table = tomllib.loads("\n" * lines + found["toml"] if found else "")
     except tomllib.TOMLDecodeError as error:
-        raise InputProblem(f"{label}: the {which} block is no valid TOML: {error}") from error
+        raise InputProblem(f"{label}: the {which} block is not valid TOML: {error}") from error
     for key in table:
         if key in Header.__struct_encode_fields__ and which != _place(key):
             remedy = f"Move it to the {_place(key)} block"
-            raise InputProblem(f"{label}: {key} stands in the {which} block", remedy)
+            raise InputProblem(f"{label}: {key} is in the {which} block", remedy)
     return table
 
 
 def _place(key: str) -> str:
-    """The block that a key stands in."""
+    """The block that a key belongs in."""
     return "head" if key in HEAD else "tail"
 
 
@@ -172,8 +172,8 @@ def _header(label: str, table: dict[str, Any]) -> Header:
     name = re.sub(r"\[\d+\]$", "", key.rpartition(".")[2])
     remedy = ""
     if what == "is missing":
-        remedy = f"It stands in the {_place(key)} block; see kernels/README.md"
-    elif what == "is no known key":
+        remedy = f"It belongs in the {_place(key)} block; see kernels/README.md"
+    elif what == "is not a known key":
         remedy = did_you_mean(name, _KNOWN) or "kernels/README.md lists the keys"
     elif name in _CHOICES:
         what = what.partition(",")[0]
@@ -215,13 +215,13 @@ def _check(label: str, name: str, family: str, header: Header, code: str) -> Non
         raise wrong("launch and library: a rung has exactly one of the two", remedy)
     for key in header.parameters:
         if not re.fullmatch(_PATTERNS[Identifier][0], key):
-            raise wrong(f"parameters.{key} is no C identifier")
+            raise wrong(f"parameters.{key} is not a C identifier")
     model = (*header.model.over, *header.model.set) if header.model else ()
     for table, keys in (("search", header.search), ("model", model)):
         for key in keys:
             if key not in header.parameters:
                 known = f"Parameters are {', '.join(header.parameters) or 'none'}"
-                raise wrong(f"{table}.{key} is no parameter of this rung", known)
+                raise wrong(f"{table}.{key} is not a parameter of this rung", known)
     for launch in header.launches:
         if not re.search(rf"\b{re.escape(launch.kernel)}\b", code):
             what = f"launch.kernel: '{launch.kernel}' is not defined in the code"
@@ -234,7 +234,7 @@ def _check(label: str, name: str, family: str, header: Header, code: str) -> Non
                 raise wrong(f"{kind}.{key}: no launch takes it", remedy)
 
 
-#: Set to a folder of ladders to use in place of the shipped ones.
+#: Set to a folder of ladders to use instead of the shipped ones.
 ROOT_VARIABLE = "NCU_TOOLKIT_KERNELS"
 _COMMON = "common"
 

@@ -164,7 +164,7 @@ def check_syntax(
 
 @contextlib.contextmanager
 def _named(expression: str, where: str) -> Iterator[None]:
-    """Raise InputProblem, with the expression and where it stands, for what is wrong with it."""
+    """Raise InputProblem, with the expression and where it is, for what is wrong with it."""
     try:
         yield
     except (ArithmeticError, TypeError, ValueError, RecursionError) as error:

@@ -117,7 +117,7 @@ class LaunchGeometry:
 
 
 class NamedTable(TomlTable, frozen=True, kw_only=True):
-    """A table that has its name from the key above it, not from a key of its own."""
+    """A table that has its name from the key above it, not from its own key."""
 
     name: str = field(name="", default="")
 
@@ -189,7 +189,7 @@ class Measured(TomlTable, frozen=True):
 
 
 class Header(TomlTable, frozen=True, kw_only=True, eq=False):
-    """The keys of a kernel file; those of HEAD stand in the block at the top."""
+    """The keys of a kernel file; those of HEAD are in the block at the top."""
 
     title: Filled
     idea: Filled
@@ -200,9 +200,9 @@ class Header(TomlTable, frozen=True, kw_only=True, eq=False):
     capability: ComputeCapability = field(name="minimum_cc")
     arch_specific: bool = False
     library: str = ""
-    """Name of the library baseline that runs in place of a kernel, or ""."""
+    """Name of the library baseline that runs instead of a kernel, or ""."""
     baseline: str = ""
-    """Rung to be measured against in place of the family's baseline, or ""."""
+    """Rung to be measured against instead of the family's baseline, or ""."""
     shapes: tuple[Requirement, ...] = ()
     source: Source = Source()
     problem: dict[str, Any] = field(default_factory=dict)

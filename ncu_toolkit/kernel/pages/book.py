@@ -266,7 +266,7 @@ class Ladder:
     @cached_property
     def climbs(self) -> dict[str, list[Entry]]:
         """The timed steps by the rung that their headers' comparisons lead back to, also where rungs
-        between were not run: a family may hold several problems, each with a ladder of its own."""
+        between were not run: a family may hold several problems, each with its own ladder."""
         found: dict[str, list[Entry]] = {}
         for entry in self:
             if entry.kind == "step" and entry.timing:
@@ -335,8 +335,7 @@ class Book:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """Every rung at every variant: by family, then size, then the rung's place in its
-        ladder."""
+        """Every rung at every variant: by family, then size, then place in the ladder."""
         groups: dict[Any, tuple[list[Profile], list[Timing]]] = {}
         # told apart by name where both are of one size: of another size a rung may run as tuned for
         # it

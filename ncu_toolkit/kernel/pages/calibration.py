@@ -24,7 +24,7 @@ from ncu_toolkit.kernel.explain.sections import cause, cause_cell, verdict_cell
 from ncu_toolkit.kernel.pages import charts
 from ncu_toolkit.kernel.pages.book import Book, Entry
 
-#: Why a case stands in parentheses (calibrate.Judged).
+#: Why a case is in parentheses (calibrate.Judged).
 UNJUDGED: Final = "not scored: not the largest size of this ladder, or a step that saves no more time than the profiler's noise"
 UNRANKED: Final = "its rank is not scored, because another step from the same kernel gains more"
 NOT_NAMED: Final = "the cause was not found, so this counts as a prediction of 0"

@@ -143,7 +143,7 @@ def apart(places: Sequence[float], labels: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class SizeAxis:
-    """Sizes on an axis: the place of each label, in order, the labels at which lines begin anew, and
+    """Sizes on an axis: the place of each label, in order, the labels at which lines begin again, and
     the axis's layout."""
 
     places: Mapping[str, float]

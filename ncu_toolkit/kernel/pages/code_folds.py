@@ -156,7 +156,7 @@ def sources_of(profiles: Sequence[Profile]) -> tuple[Source, ...]:
 
 @lru_cache(maxsize=256)
 def _source(whole: str) -> Source:
-    """Lines of a file from the one of the given number on. Of a kernel of ours, the blocks of TOML
+    """Lines of a file from the one of the given number on. Of a kernel of the toolkit, the blocks of TOML
     before and after the code are left out."""
     head, code, _ = split(whole)
     lines = [visible(line, _LINE, keep="\t") for line in code.rstrip().splitlines()]
@@ -171,7 +171,7 @@ def _named(rows: Sequence[Instruction], findings: Sequence[Finding]) -> list[int
 
 
 #: Part of the samples that wait for a result at an instruction, from which on its producers are
-#: told, and most instructions and producers of each that are.
+#: listed, and at most how many instructions, and producers of each, are.
 _WAITED: Final = 0.002
 _WAITING: Final = 60
 _PRODUCERS: Final = 6
@@ -353,7 +353,7 @@ def _hottest(
 
 
 def stall_fold(profile: Profile) -> Fold | None:
-    """The stall stack with what each reason means, and PC samples beside it. None where neither was
+    """The stall stack with what each reason means, and PC samples next to it. None where neither was
     collected."""
     ranked = figures.ranked_stalls(profile)[:_NAMED]
     line = ", ".join(f"{reason_name(name)} {whole_percent(share)}" for name, share in ranked)

@@ -201,7 +201,7 @@ def _prediction(entry: Entry) -> Cell:
     return Cell(f"{left} → {right}", got, visible(words))
 
 
-#: What a reader looks for first stands first: a phone shows the time and the verdict, a screen also
+#: What a reader looks for first comes first: a phone shows the time and the verdict, a screen also
 #: what the prediction was worth, without scrolling.
 COLUMNS: Final[tuple[Spec[Entry], ...]] = (
     Spec("rung", "Rung", "The kernel, linked to its page", numeric=False, cell=_name),

@@ -122,13 +122,13 @@ class _Curve:
         return (timing.baseline_us or self.base[size].median_us) / timing.median_us
 
     def summary(self) -> str:
-        said, count = [], len(self.axis.places)
+        parts, count = [], len(self.axis.places)
         for rung in self.top:
             shares = [self.of_library(rung, size) for size in self.axis.places]
             ahead = f"ahead at {sum(share > 1.0 for share in shares)} of {count} sizes"
             mean = units.ratio(statistics.geometric_mean(shares))
             ends = f"{units.ratio(min(shares))} to {units.ratio(max(shares))}"
-            said.append(
+            parts.append(
                 f"{visible(rung)}: {ahead}, geometric mean {mean} {visible(self.baseline)} ({ends})."
             )
         if self.unseen:
@@ -136,11 +136,11 @@ class _Curve:
                 f"{visible(rung)} {units.ratio(statistics.geometric_mean(self.of_library(rung, size) for size in self.unseen))}"
                 for rung in self.top
             ]
-            said.append(
+            parts.append(
                 f"Open marks are sizes that no kernel was developed at, {len(self.unseen)} of {count}; geometric mean there: "
                 f"{', '.join(means)}."
             )
-        return " ".join(said)
+        return " ".join(parts)
 
     def row(self, size: str) -> Iterator[Cell]:
         yield text(f"{shown_size(size)}, unseen" if size in self.unseen else shown_size(size))

@@ -32,19 +32,19 @@ def sentence(ladder: Ladder) -> str:
     if ladder.pairs:
         return _pairs_sentence(ladder)
     climbs = ladder.climbs
-    said = [
+    parts = [
         _climb(ladder, steps) for steps in climbs.values() if len(steps) > 1 or len(climbs) == 1
     ]
-    if not said:
+    if not parts:
         return f"{len(ladder.entries)} kernels profiled at {ladder.size}; none timed in this run."
     larger = _largest(ladder)
     if larger.variant.volume > ladder.variant.volume:
-        said += [
+        parts += [
             _top(larger, steps)
             for root, steps in larger.climbs.items()
             if len(steps) >= len(climbs.get(root, ())) > 1
         ]
-    return " ".join(said)
+    return " ".join(parts)
 
 
 def short_sentence(ladder: Ladder) -> str:
@@ -106,8 +106,8 @@ def _climb(ladder: Ladder, steps: Sequence[Entry]) -> str:
 
 def _top(ladder: Ladder, steps: Sequence[Entry]) -> str:
     top = ladder.top(steps)
-    said = [f"{visible(top.label)} at {rate_text(ladder, top)}", *_of_library(ladder, top)]
-    return f"At size {ladder.size}: {', '.join(said)}."
+    parts = [f"{visible(top.label)} at {rate_text(ladder, top)}", *_of_library(ladder, top)]
+    return f"At size {ladder.size}: {', '.join(parts)}."
 
 
 def _of_library(ladder: Ladder, top: Entry) -> list[str]:
@@ -127,12 +127,12 @@ def _of_roof(rate: float, known: tuple[DeviceRoof, ...], name: RoofName) -> list
     share = rate / roof.rate
     if name not in _MEASURED or not roof.measured:
         return [f"{units.percent(share)} of {roof.words}"]
-    said = f"{units.percent(share)} of {_MEASURED[name]}"
+    text = f"{units.percent(share)} of {_MEASURED[name]}"
     if share <= 1 + NOISE:
-        return [said]
+        return [text]
     peaks = (other for other in known if other.name == name and not other.measured)
     return [
-        f"{said} (which is no upper bound)",
+        f"{text} (not an upper bound)",
         *(f"{units.percent(rate / peak.rate)} of {peak.words}" for peak in [*peaks][:1]),
     ]
 
@@ -147,5 +147,5 @@ def _pairs_sentence(ladder: Ladder) -> str:
         for _, defect, repair in ladder.pairs
         if defect.main and repair.info
     ]
-    said = f" The verdict names the defect in {sum(named)} of {len(named)}." if named else ""
-    return f"{count} with one planted defect and repaired, at size {ladder.size}: a repaired kernel is {found}.{said}"
+    text = f" The verdict names the defect in {sum(named)} of {len(named)}." if named else ""
+    return f"{count} with one planted defect and repaired, at size {ladder.size}: a repaired kernel is {found}.{text}"

@@ -28,10 +28,10 @@ from ncu_toolkit.kernel.pages.curve_view import library_curve
 from ncu_toolkit.kernel.pages.family_sentence import rate_text, roof_name, sentence
 from ncu_toolkit.kernel.pages.roofline import Spot, roofline
 
-#: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and stand
+#: Stall reasons drawn by name in a ladder's chart; the rest are summed as "other" there and are
 #: in the table.
 _SHOWN_REASONS: Final = 9
-#: A reason has a column of its own in the table of stalls from this share of any rung's stack on.
+#: A reason has its own column in the table of stalls from this share of any rung's stack on.
 _LISTED: Final = 0.01
 LEVELS: Final = {
     "dram": ("DRAM", "dram_bytes"),
@@ -93,7 +93,7 @@ def _notes(ladder: Ladder) -> Iterable[str]:
     yield from _cached(ladder.entries, run.device.l2_bytes)
     former = [entry.label for entry in ladder if entry.outdated]
     if former:
-        yield f"Changed after the recording: {', '.join(former)}. Their figures are of the older version."
+        yield f"Changed since the recording: {', '.join(former)}. Their figures are from the older version."
     pending = [] if run.live else ladder.book.pending(ladder.family)
     if pending:
         yield f"Not recorded yet: {', '.join(map(visible, pending))}."
@@ -182,7 +182,7 @@ def _ladder_chart(ladder: Ladder) -> BarChart | None:
         rows.append([text(entry.label), text(words), *values])
         base_us, shown = entry.baseline_us, book.card(entry.main).title if entry.main else ""
         info = entry.info
-        said = f"{units.si(rate, unit)}, 10th to 90th percentile {units.si(low, unit)} to {units.si(high, unit)}"
+        line = f"{units.si(rate, unit)}, 10th to 90th percentile {units.si(low, unit)} to {units.si(high, unit)}"
         bars.append(
             BarRow(
                 visible(entry.label),
@@ -192,7 +192,7 @@ def _ladder_chart(ladder: Ladder) -> BarChart | None:
                     units.percent(base_us / timing.median_us) if base_us else "",
                     shown,
                 ),
-                (Segment(_KIND_OF.get(kind, "ours"), (100 * rate / longest,), visible(said)),),
+                (Segment(_KIND_OF.get(kind, "ours"), (100 * rate / longest,), visible(line)),),
                 note=visible(info.title) if info else "",
                 words=visible(info.idea) if info else "",
                 href=entry.page,
@@ -207,7 +207,7 @@ def _ladder_chart(ladder: Ladder) -> BarChart | None:
     summary = f"Rate at size {ladder.label}: {_fastest(ladder)}."
     if any(bar.minor for bar in bars) and not all(bar.minor for bar in bars):
         summary += (
-            " Broad bars are the steps to the fastest rung, narrow bars are variants beside them."
+            " Broad bars are the steps to the fastest rung, narrow bars are variants of them."
         )
     used = {segment.kind for bar in bars for segment in bar.segments}
     of = f"Of {visible(next(iter(bases)))}" if len(bases) == 1 else "Of library" if bases else ""
@@ -366,7 +366,7 @@ def _roofline_chart(ladder: Ladder) -> Chart | None:
     )
     arithmetic = roof_name(ladder)
     if arithmetic == "tensor" and any(r.name == "tensor" and r.measured for r in book.roofs):
-        summary += " The tensor roof is the library's largest product, which is no upper bound."
+        summary += " The tensor roof is the library's largest product, which is not an upper bound."
     headings = ["Rung or roof", "Rate", "FLOP/B, DRAM", "FLOP/B, L2", "FLOP/B, L1"]
     caption = f"Roofline at {ladder.label}: useful FLOPs over bytes moved"
     table = plain_table(

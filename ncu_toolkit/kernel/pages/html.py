@@ -45,7 +45,7 @@ def write_run(
 
     Args:
         book: the run laid out with another diagnosis or other ladders; the defaults where None.
-        front: a front page over all runs lies beside the folder, or is written next
+        front: a front page over all runs is next to the folder, or is written next
             (`write_front`): the pages link it.
         document: also write what the run's page shows as `report.json`.
 
@@ -111,7 +111,7 @@ def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
 def _typical(
     book: Book, launches: Sequence[tuple[Profile, Neighbours]]
 ) -> tuple[Profile, Neighbours]:
-    """A launch from the middle, if there is one a step, whose page has most sections."""
+    """A launch from the middle, if there is one per step, whose page has most sections."""
     ordered = [*launches[len(launches) // 2 :], *launches]
     steps = (each for each in ordered if (e := book.entry_of(each[0])) and e.before)
     return next(steps, ordered[0])

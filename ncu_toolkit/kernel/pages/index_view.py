@@ -47,7 +47,7 @@ class ShownFamily:
 
 @dataclass(frozen=True)
 class IndexPart:
-    """What one run gives to the front page: kept beside it, so that a new run need not have all
+    """What one run gives to the front page: kept next to it, so that a new run need not have all
     others read and judged again."""
 
     title: str
@@ -107,8 +107,8 @@ def verdicts(family: ShownFamily) -> list[str]:
     """The verdicts on the steps to the fastest rung, each where it first appears, first and last
     kept; of pairs those on the defects."""
     kind = "planted" if family.gallery else "step"
-    told = (rung.verdict for rung in family.rungs if rung.verdict and rung.kind == kind)
-    found = list(dict.fromkeys(told))
+    verdicts = (rung.verdict for rung in family.rungs if rung.verdict and rung.kind == kind)
+    found = list(dict.fromkeys(verdicts))
     many = len(found) > _VERDICTS and not family.gallery
     return [*found[: _VERDICTS - 1], found[-1]] if many else found
 

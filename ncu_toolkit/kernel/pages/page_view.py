@@ -89,7 +89,7 @@ def page_view(book: Book, profile: Profile, neighbours: Neighbours = (None, None
         idea=visible(info.idea) if info and not step else "",
         kind=entry.kind if entry else "",
         signature=_signature(profile, entry),
-        former=f"{info.label} changed after this recording. All figures and the code below are of the older version."
+        former=f"{info.label} changed since this recording. All figures and the code below are from the older version."
         if info and entry and entry.outdated
         else "",
         guess=_guess(shown, diagnosis) if entry else None,
@@ -174,8 +174,8 @@ def _title(profile: Profile, entry: Entry | None) -> str:
 def _signature(profile: Profile, entry: Entry | None) -> str:
     """The kernel's full name where the title is a shorter one, or a library's in our words."""
     launch = profile.launch
-    told = entry.kind != "baseline" if entry else launch.kernel == launch.function
-    return "" if told else visible(launch.kernel)
+    named = entry.kind != "baseline" if entry else launch.kernel == launch.function
+    return "" if named else visible(launch.kernel)
 
 
 def _which(entry: Entry, profile: Profile) -> str:
@@ -442,7 +442,7 @@ def _bounds(diagnosis: Diagnosis, profile: Profile) -> Table | None:
         spec("At least", lambda bound: number(bound[1], "us")),
         spec("Share of the time", share),
     ]
-    note = "The least time that each resource needs for this launch's work. The launch takes at least the longest of these."
+    note = "The minimum time that each resource needs for this launch's work. The launch takes at least the longest of these."
     note += f" It took {units.duration(now)} under ncu." if now else ""
     ranked = sorted(diagnosis.bounds.items(), key=lambda item: -item[1])
     return table("Lower bounds of the time model", specs, ranked, note, "bounds")
@@ -463,8 +463,8 @@ def checks_table(entry: Entry) -> Table | None:
         return None
 
     def word(check: expectations.Outcome) -> Cell:
-        said, tone = _OUTCOMES[check.passed]
-        return text(said, check.reason, tone=tone)
+        sentence, tone = _OUTCOMES[check.passed]
+        return text(sentence, check.reason, tone=tone)
 
     specs: list[Spec[expectations.Outcome]] = [
         spec("Expected", lambda check: text(check.says), words=True),
@@ -487,7 +487,7 @@ def outcomes(entry: Entry) -> tuple[expectations.Outcome, ...]:
 
 
 def _files(book: Book, profile: Profile) -> tuple[Fact, ...]:
-    """The raw report, linked only where it lies beside the page."""
+    """The raw report, linked only where it is next to the page."""
     origin = profile.origin
     place = f"range {origin.range_index}, launch {origin.action_index}"
     href = origin.file if beside(book.run, origin.file) else ""
@@ -530,12 +530,12 @@ def page_link(book: Book, label: str, profile: Profile | None) -> Cell | None:
 #: A section folder of which scrubbing left the last component. Ours is always given first, Nsight
 #: Compute's own behind it.
 _SECTIONS: Final = re.compile(r"(?<=--section-folder )sections(?=\s|$)")
-#: The list of cases that a ladder's run writes beside its report. A recording comes without it.
+#: The list of cases that a ladder's run writes next to its report. A recording comes without it.
 _PLAN: Final = re.compile(r"(?<=\.target )[\w.-]+\.json(?=\s|$)")
 _MEANT: Final = {
     "$NCU_TOOLKIT": "$NCU_TOOLKIT is the folder of ncu-toolkit's checkout",
     "$NSIGHT_COMPUTE": "$NSIGHT_COMPUTE the folder of Nsight Compute, such as /opt/nvidia/nsight-compute/2025.3.1",
-    "$PLAN": "$PLAN the list of kernels and sizes, which `ncu-toolkit profile` writes beside its report",
+    "$PLAN": "$PLAN the list of kernels and sizes, which `ncu-toolkit profile` writes next to its report",
 }
 
 
@@ -551,8 +551,8 @@ def commands(run: Run, rung: str = "", size: str = "") -> tuple[Command, ...]:
         ncu = command.split(" ", 1)[0].rsplit("/", 1)[-1] == "ncu"
         what = "Nsight Compute was run like this" if ncu else "This was run"
         words = f"{what}. {meant[:1].upper()}{meant[1:]}." if meant else f"{what}:"
-        told = any(before.what == words for before in found)
-        found.append(Command("Then:" if told else words, visible(typed, keep="\n")))
+        repeated = any(before.what == words for before in found)
+        found.append(Command("Then:" if repeated else words, visible(typed, keep="\n")))
     return tuple(found)
 
 
@@ -564,13 +564,13 @@ def _typed(command: str) -> str:
 
 
 def beside(run: Run, name: str) -> bool:
-    """Whether a raw report lies beside the pages; a name from a report never becomes a path."""
+    """Whether a raw report is next to the pages; a name from a report never becomes a path."""
     return name in run.report_files and not name.startswith(".") and not {"/", "\\"} & {*name}
 
 
 def opening(run: Run, name: str) -> tuple[Command, ...]:
     """How to open a report in the Nsight Compute GUI, which reads no packed files. Nothing where it
-    does not lie beside the pages."""
+    is not next to the pages."""
     if not beside(run, name):
         return ()
     opened = f"ncu-ui {shlex.quote(visible(name.removesuffix('.xz')))}"

@@ -81,7 +81,7 @@ def roofs(
         ("dram", "DRAM, device peak", 2.0 * device.max_memory_hz * bits / 8, False, f"{bits} bits, twice a cycle, at {memory_clock:.2f} GHz"),
         ("l2", "L2, profiler's peak", _implied_l2(profiles), False,
          "sectors looked up, over the profiler's fraction of peak (median of the profiles)"),
-        ("l1", "L1, device peak", l1_bytes * cycles, False, f"{l1_bytes:.0f} bytes a cycle, {where}"),
+        ("l1", "L1, device peak", l1_bytes * cycles, False, f"{l1_bytes:.0f} bytes per cycle, {where}"),
     )  # fmt: skip
     return tuple(
         DeviceRoof(name, label, rate, measured, how)

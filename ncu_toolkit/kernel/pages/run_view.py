@@ -18,7 +18,7 @@ from ncu_toolkit.base.document.views import (
     Kind,
     RunView,
     answer,
-    told_apart,
+    distinct_names,
 )
 from ncu_toolkit.base.metrics.registry import READ_ONLY, REGISTRY
 from ncu_toolkit.base.model import Presence, Profile
@@ -63,8 +63,7 @@ def run_view(book: Book) -> RunView:
 
 
 def with_neighbours(book: Book) -> list[tuple[Profile, Neighbours]]:
-    """The launches that get a page, those that are no rung with links to the pages before and
-    after."""
+    """Launches that get a page; those of no rung link to the pages before and after."""
     shown = paged(book)
     strangers = [profile for profile in shown if book.entry_of(profile) is None]
     links = [None, *(page_link(book, each.launch.function, each) for each in strangers), None]
@@ -150,7 +149,7 @@ def others(book: Book, alike: Sequence[Kind]) -> Answer | None:
 def kinds(book: Book) -> list[Kind]:
     """The complete launches that are no rung, in the order of the book's groups."""
     found = []
-    names = told_apart(list(dict.fromkeys(first.origin.file for first, *_ in book.groups)))
+    names = distinct_names(list(dict.fromkeys(first.origin.file for first, *_ in book.groups)))
     for members in book.groups:
         first = members[0]
         if not first.launch.complete:
@@ -165,7 +164,7 @@ def kinds(book: Book) -> list[Kind]:
 
 
 def _chains(book: Book) -> Iterable[str]:
-    """A sentence for each chain of launches in whose place one would do. None where others may have
+    """A sentence for each chain of launches that one launch could replace. None where others may have
     run between them."""
     if book.filtered:
         return ()
@@ -290,7 +289,7 @@ def _launches(book: Book, linked: Mapping[int, str]) -> Table | None:
         notes.append(
             f"{left} launches have no page. The {PAGES} pages show one launch of each kind first."
         )
-    names = told_apart(list(dict.fromkeys(first.origin.file for first, *_ in groups)))
+    names = distinct_names(list(dict.fromkeys(first.origin.file for first, *_ in groups)))
     streams = len({profile.launch.stream for profile in book.strangers}) > 1
     rows = tuple(
         tuple(_kind(book, members, total, linked, names, streams))

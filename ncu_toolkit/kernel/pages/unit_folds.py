@@ -91,15 +91,15 @@ def memory_fold(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Fold:
     """The picture, and the traffic as a table."""
     picture = memory_view(profile, shown, used)
     parts: list[tuple[str, Any]] = [("memory", picture)] if picture else []
-    said: list[str] = []
+    texts: list[str] = []
     if picture:
         links = (*(link for link, _ in picture.ends), picture.link)
-        said += [f"{link.busy} busy" for link in links if link.mark]
-        said += [unit for level in (picture.l2, picture.l1) for unit, _ in level.units[:1]]
+        texts += [f"{link.busy} busy" for link in links if link.mark]
+        texts += [unit for level in (picture.l2, picture.l1) for unit, _ in level.units[:1]]
     for label, name in (("L1", "l1_hit_rate"), ("L2", "l2_hit_rate")):
         if (rate := figures.value(profile, name)) is not None:
-            said.append(f"{label} hits {units.percent(rate, 2)}")
-    line = ", ".join(said) or "no memory counters in this report"
+            texts.append(f"{label} hits {units.percent(rate, 2)}")
+    line = ", ".join(texts) or "no memory counters in this report"
     compulsory = profile.context.compulsory_bytes if profile.context else None
     parts.append(("traffic", traffic_table(profile, compulsory, used)))
     return Fold("memory", "Memory", line, tuple(parts), open=True)
@@ -135,14 +135,14 @@ def memory_view(profile: Profile, shown: Card, used: Mapping[str, Use]) -> Memor
     unused = [name for name, each in every.items() if each is not None and not each.flows]
     absent = [name for name, each in every.items() if each is None]
     flows = [*itertools.chain.from_iterable(lane.flows for lane in lanes), *link.flows]
-    said = (
+    texts = (
         f"Not used: {', '.join(unused)}." if unused else "",
         f"Not in this report: {', '.join(absent)}." if absent else "",
         f"{DERIVED} worked out from executed instructions or from sums. The rest is counted by Nsight Compute."
         if any(flow.moved.endswith(DERIVED) for flow in flows)
         else "",
     )
-    return Memory(lanes, l1, link, l2, there, tuple(filter(None, said)), shown.state)
+    return Memory(lanes, l1, link, l2, there, tuple(filter(None, texts)), shown.state)
 
 
 def _lane(profile: Profile, kind: _Kind) -> Lane | None:
@@ -306,7 +306,7 @@ _LEVELS: Final = (
     ("L2 to SM", "the link from L2 to the SMs", "", "the bytes of L2", "fill", "l1_fill_active"),
     ("DRAM", "Bytes read from and written to device memory.", "dram_bytes", "", "dram", "dram_utilization"),
 )  # fmt: skip
-#: What is told below the table, where it is known.
+#: What is stated below the table, where it is known.
 _ACCESSES: Final = (
     "ld_sectors_per_request", "st_sectors_per_request", "shared_wavefronts", "shared_conflict_excess", "local_sectors",
 )  # fmt: skip
@@ -344,15 +344,15 @@ def traffic_table(profile: Profile, compulsory: float | None, shares: Mapping[st
         bound = [missing("a bound, not a level")] * 2
         name_cell = text("compulsory", "each input read once, each output written once")
         rows.append([name_cell, least, number(1.0, "ratio"), *bound])
-    told = (fact for name in _ACCESSES if (fact := figures.fact(profile, name)).value is not None)
+    facts = (fact for name in _ACCESSES if (fact := figures.fact(profile, name)).value is not None)
     note = "; ".join(
-        f"{figures.small(fact.label)} {units.quantity(fact.value, fact.unit)}" for fact in told
+        f"{figures.small(fact.label)} {units.quantity(fact.value, fact.unit)}" for fact in facts
     )
     headings: list[str | tuple[str, str]] = [
         "Level",
         "Moved",
         ("× compulsory", "over the fewest bytes the problem needs"),
-        ("Hit rate", "share of the accesses that hit at this level"),
+        ("Hit rate", "share of the facts that hit at this level"),
         ("Busy", "as in the picture and on the card. Of L1 (global), its tag stage"),
     ]
     note = f"{note[0].upper()}{note[1:]}." if note else ""
@@ -473,7 +473,7 @@ def _what_if(
     title = f"How many warps would fit at other {plurals}?"
     return StepChart(
         f"what-if-{key}", title, f"What if: {label.split(',')[0]}", summary, tuple(heights),
-        (now / scale, base.active_warps), base.max_warps, label, "warps an SM",
+        (now / scale, base.active_warps), base.max_warps, label, "warps per SM",
         f"now: {now / scale:g}, {base.active_warps} warps", data,
     )  # fmt: skip
 

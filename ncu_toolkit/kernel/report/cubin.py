@@ -263,7 +263,7 @@ _OLD_NAME, _OLD_MAGIC = b".zdebug_", b"ZLIB"
 
 
 class PackedSection(NamedTuple):
-    """A compressed section of debug information: its header in the code, its place, what stands in
+    """A compressed section of debug information: its header in the code, its place, what is in
     front of the compressed bytes, their format, and the content; None where it cannot be
     unpacked."""
 

@@ -2,7 +2,7 @@
 
 The format carries no checksum. Each relation here holds on every real launch there is
 (docs/integrity.md counts them); a relation that one intact report breaks is removed, not excused.
-What a file says only once can be changed without a trace, unless there is a SHA-256 beside it: in
+What a file says only once can be changed without a trace, unless there is a SHA-256 next to it: in
 `<report>.sha256` as `sha256sum` writes it, or in the `checksums` of a run's `run.json`."""
 
 import hashlib
@@ -54,7 +54,7 @@ def digest(path: Path) -> str:
 
 
 def verify(path: Path) -> SumCheck:
-    """Compare a file with the checksums beside it. A checksum that cannot be read is a problem."""
+    """Compare a file with the checksums next to it. A checksum that cannot be read is a problem."""
     expected: list[tuple[str, str]] = []
     try:
         for found in (_side_file(path), _manifest(path)):
@@ -193,7 +193,7 @@ class Inspection:
     missing: str = ""
     contradictions: Mapping[int, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     copies: Mapping[int, str] = field(default_factory=dict)
-    """By launch in file order, whose counters it has in place of its own."""
+    """By launch in file order, whose counters it has instead of its own."""
     idle: Mapping[int, float] = field(default_factory=dict)
     """As `Launch.idle_us`, by launch in file order."""
 
@@ -453,11 +453,11 @@ class _Order:
         yield Check("a call is there once", (), "" if first == index else problem)
         if first != index:
             return
-        problem = f"it stands after launch {calls[last]}, which the same thread called later"
+        problem = f"it comes after launch {calls[last]}, which the same thread called later"
         yield Check("calls are in order", (), problem if who.call < last else "")
         self._last[key] = max(who.call, last)
         time, of = self._latest.get(key, (0, 0))
-        problem = f"it stands after launch {of}, which was profiled later"
+        problem = f"it comes after launch {of}, which was profiled later"
         yield Check("times are in order", (), problem if who.created < time else "")
         self._latest[key] = max((time, of), (who.created, index))
 

@@ -150,7 +150,7 @@ def sources(frame: Framing) -> tuple[SourceMessage, ...]:
 
 
 def read_source(message: bytes, offset: int = 0, process: int = 0) -> SourceMessage:
-    """A source message that stands at `offset`."""
+    """The source message at `offset`."""
     identifier, code, problem = 0, b"", ""
     functions: dict[bytes, int] = {}
     files: dict[str, str] = {}
@@ -215,7 +215,7 @@ def _joined(parts: Sequence[SourceMessage]) -> tuple[SourceMessage, ...]:
 
 @dataclass(frozen=True)
 class Code:
-    """The machine code that a launch ran. The defaults stand where the file does not say."""
+    """The machine code that a launch ran. The defaults are for files that do not say."""
 
     digest: bytes = b""
     """Of the module's code and the function's name."""
@@ -413,7 +413,7 @@ _UINT64: Final = (1 << 64) - 1
 
 @lru_cache(maxsize=16)
 def _entries_of(width: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
-    """What matches a table with keys of so many bytes that has counts alone, one that has figures
+    """What matches a table with keys of this many bytes that has counts alone, one that has figures
     too, and the count of each entry of the first."""
 
     def byte(number: int) -> bytes:
@@ -731,7 +731,7 @@ class Text(Enum):
     WHOLE = auto()
     """Private as a whole."""
     HOST = auto()
-    """Private as a whole, and wherever else it stands."""
+    """Private as a whole, and wherever else it occurs."""
     FILE = auto()
     """The path of a source file."""
     FOLDER = auto()

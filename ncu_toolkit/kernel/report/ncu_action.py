@@ -349,10 +349,10 @@ def _impossible(
     shown = f"'{raw}'" if isinstance(raw, str) else f"{raw:.6g}{'%' if found.unit == '%' else ''}"
     have = "counters have" if len(wrong) > 1 else "counters has"
     by = f" (ncu {version})" if version else ""
-    said = (
+    text = (
         f"{len(wrong)} of {kept + len(wrong)} {have} no possible value, as {name} with {shown}{by}"
     )
-    return {said: tuple(wrong)}
+    return {text: tuple(wrong)}
 
 
 def _launch(metrics: Metrics, readings: Mapping[str, model.Reading]) -> model.Launch:
@@ -462,6 +462,6 @@ def messages_of(action: Any) -> Iterable[model.RuleMessage]:
 
 
 def _words(link: re.Match[str]) -> str:
-    """What a link shows: addresses stand behind their words, everything else before them."""
+    """What a link shows: addresses follow their words, everything else before them."""
     kind, first, rest = link.groups()
     return str(first if kind == "url" else rest or first)

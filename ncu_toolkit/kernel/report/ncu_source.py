@@ -78,7 +78,7 @@ class CodeTexts:
     _made: dict[Code, tuple[Sequence[int], list[Line]]] = field(default_factory=dict)
     _new: set[bytes] = field(default_factory=set)
     _first: dict[tuple[int, int], Any] = field(default_factory=dict)
-    """The launch that is asked for all code of a module: each takes the module apart anew, in a
+    """The launch that is asked for all code of a module: each takes the module apart again, in a
     sixth of a second and 30 MB."""
     written: int = 0
 

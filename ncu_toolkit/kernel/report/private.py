@@ -27,7 +27,7 @@ _WORD: Final = (
 #: A folder's name may hold spaces before a separator; a word with a dash in front is an option.
 _FOLDER: Final = rf"{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,5}}{_SEPARATOR}"
 _LAST: Final = rf"(?:{_WORD}(?:[ ](?![-/\\]){_WORD}){{0,3}}?\.\w{{1,5}}\b|{_WORD})?"
-#: What may stand before an absolute path: the start, a space, a quote, punctuation, an option's
+#: What may precede an absolute path: the start, a space, a quote, punctuation, an option's
 #: letters (`-I/scratch`). A letter before it otherwise makes it a fraction or a relative path.
 _BEFORE: Final = r"(?:(?<![\w.%+~\\/)\]-])|(?<=[\s\"'(]--)|(?<![\w-])--?[A-Za-z][\w-]*?|\bfile:)"
 _PATHS: Final = re.compile(
@@ -400,7 +400,7 @@ def _is_ipv4(found: re.Match[str]) -> bool:
 
 
 def _without_ipv6(text: str) -> str:
-    """Without an address, in front of which a label may stand (`inet6:`), and a colon behind it. One
+    """Without an address, which a label may precede (`inet6:`), and a colon behind it. One
     of letters alone may be C++ (`a::b`)."""
     for start in (0, *(found.end() for found in _ONE_COLON.finditer(text))):
         address = text[start:].removesuffix(":")

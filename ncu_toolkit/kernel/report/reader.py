@@ -103,7 +103,7 @@ COLLECTIVE: Final = (
 
 
 def _options(words: Sequence[str]) -> dict[str, list[str]]:
-    """ncu's own options with their values: what stands before the program's name."""
+    """ncu's own options with their values: what comes before the program's name."""
     found: dict[str, list[str]] = {}
     at = 1
     while at < len(words) and words[at].startswith("-"):
@@ -382,7 +382,7 @@ class ReportFile:
         refuse(found.problem, found.problem, rest)
         intact = f"{units.counted(launches, 'launch', 'launches') if launches else 'no launch'} before that {'is' if launches < 2 else 'are'} intact"
         refuse(frame.problem, f"is damaged {frame.problem}; {intact}", again)
-        nothing = "Nothing was profiled, or it was lost: see what ncu said, and that its filters match a kernel"
+        nothing = "Nothing was profiled, or it was lost: see the output of ncu, and check that its filters match a kernel"
         refuse(not launches and not frame.problem, "has no launches", nothing)
         version = ncu_version_in(frame.data)
         with contextlib.suppress(Malformed):

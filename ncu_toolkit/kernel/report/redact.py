@@ -33,7 +33,7 @@ def redact(
     Args:
         target: a new `.ncu-rep`, or `.ncu-rep.xz` or `.ncu-repz` to pack it.
         remove_source: also blank embedded source text.
-        names: further strings to replace wherever they stand, in kernel names too.
+        names: further strings to replace wherever they occur, in kernel names too.
 
     Raises:
         UsageProblem: the target exists; a name is empty.
@@ -85,7 +85,7 @@ def _summary(path: Path, done: scrub.Scrubbed, profiles: Sequence[Profile]) -> R
 
 
 def redact_folder(folder: Path, *, words: Iterable[str] = ()) -> None:
-    """Redact the logs beside a run's reports, also of `words`; delete plans and progress."""
+    """Redact the logs next to a run's reports, also of `words`; delete plans and progress."""
     for path in folder.glob("*.log"):
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         cleaned = scrub.clean_text(text, words=(*scrub.machine_names(), *words))
@@ -135,8 +135,8 @@ def _redacted(
         try:
             after = reader.load_report(copy)
         except InputProblem as error:
-            said = error.message.replace(str(copy), "the copy")
-            raise _refused(source, wanted, f"it could not be read any more ({said})") from None
+            text = error.message.replace(str(copy), "the copy")
+            raise _refused(source, wanted, f"it could not be read any more ({text})") from None
     for index, (old, new) in enumerate(itertools.zip_longest(before.profiles, after.profiles)):
         changed = _changed(old, new, wanted)
         if changed:

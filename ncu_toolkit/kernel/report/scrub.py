@@ -115,7 +115,7 @@ def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def texts(frame: Framing) -> Iterator[Span]:
-    """Where text stands in a report: whole fields, since lengths and tags may look like letters."""
+    """Where text is in a report: whole fields, since lengths and tags may look like letters."""
     data = frame.data[:]
     if not data.startswith(framing.MAGIC):
         yield Span(0, len(data), Text.TEXT)
@@ -220,7 +220,7 @@ def _strings(
 ) -> Iterator[Span]:
     for found in _STRING.finditer(data, start, end):
         text = found.group()
-        # in debug data bytes that are no text may stand before a path
+        # in debug data bytes that are no text may precede a path
         path = (_IN_DEBUG if debug else _AS_PATH).search(text)
         if path is None or kind is not Text.TEXT:
             yield Span(*found.span(), kind)

@@ -22,7 +22,7 @@ from ncu_toolkit.kernel.runs import store
 
 VARIABLE: Final = "NCU_TOOLKIT_BASELINES"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-#: What earlier versions wrote in place of run.json.
+#: What earlier versions wrote instead of run.json.
 _EARLIER: Final = "baseline.json"
 
 
@@ -170,7 +170,7 @@ def resolve(text: str) -> Path:
     empty (as a path the current folder), and InputProblem where there is neither."""
     if not text:
         raise UsageProblem(
-            "an empty name is no report, folder or baseline",
+            "an empty name is not a report, folder or baseline",
             "A variable of a script may not be set",
         )
     path = Path(text)

@@ -397,8 +397,8 @@ def _with_needs(
     folder: Path, profiles: Sequence[Profile], texts: Iterable[str]
 ) -> tuple[Profile, ...]:
     try:
-        for said in map(needs.parse, texts):
-            profiles = tuple(map(said.applied, profiles))
+        for given in map(needs.parse, texts):
+            profiles = tuple(map(given.applied, profiles))
         return tuple(profiles)
     except UsageProblem as error:
         raise InputProblem(

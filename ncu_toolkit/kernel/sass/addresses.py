@@ -201,7 +201,7 @@ def _sectors(addresses: bytes, size: int) -> int:
 
 def wavefronts_of(addresses: np.ndarray, size: int, lanes: np.ndarray) -> int:
     """Passes through the banks of shared memory: the most different words of one bank. Accesses of 8
-    and 16 bytes a lane are done for 16 and 8 `lanes` at a time, two such groups at once where pairs of
+    and 16 bytes per lane are done for 16 and 8 `lanes` at a time, two such groups at once where pairs of
     lanes share their words."""
     return _wavefronts((addresses - addresses[0]).tobytes(), size, lanes.tobytes())
 

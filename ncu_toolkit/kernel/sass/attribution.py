@@ -104,7 +104,7 @@ class Flow:
         return found
 
     def _behind_copy_wait(self, index: int) -> bool:
-        """Whether this instruction waits for asynchronous copies: it is a wait, stands right behind
+        """Whether this instruction waits for asynchronous copies: it is a wait, comes right after
         one (sampled first among the blocked), or its predicate is the answer of an mbarrier. A warp
         that tests an mbarrier and then reads no shared memory waits for a free buffer instead."""
         near = [i for i in (index, index - 1) if i >= 0]

@@ -298,7 +298,7 @@ _STACK: Final = 1
 
 @dataclass(frozen=True)
 class Liveness:
-    """Live general registers a thread at each instruction."""
+    """Live general registers per thread at each instruction."""
 
     counts: tuple[int, ...]
 

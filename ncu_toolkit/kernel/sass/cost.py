@@ -48,7 +48,7 @@ _PIPELINE_ROUNDS: Final = 8
 #: Bytes shared memory moves a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared
 #: Memory"). A load's results return at the same width, also where lanes read the same words.
 _SHARED_BYTES: Final = 128
-#: Bytes a cycle and SM of device memory without a data sheet: more than any GPU has (B200: 29).
+#: Bytes per cycle and SM of device memory without a data sheet: more than any GPU has (B200: 29).
 MEMORY_BYTES: Final = 32.0
 #: The predicate of padding that never runs: `@!PT LDS RZ, [RZ]` at asynchronous copies.
 NEVER: Final = "@!PT"
@@ -80,7 +80,7 @@ class Region:
     opcodes: Mapping[str, int]
     """Instructions by opcode with modifiers, most first."""
     widths: Mapping[str, Mapping[str, int]]
-    """Loads and stores by base opcode and bytes a thread: {"LDS": {"4": 8, "16": 12}}."""
+    """Loads and stores by base opcode and bytes per thread: {"LDS": {"4": 8, "16": 12}}."""
     flops: float
     global_load_bytes: int
     global_store_bytes: int
@@ -96,7 +96,7 @@ class Region:
     """Most global loads one thread can have outstanding."""
     bytes_in_flight: int
     cycles: Mapping[str, float]
-    """SM cycles a warp's pass costs at least, by unit: issue, fma, half, alu, fp64, special,
+    """SM cycles per warp's pass costs at least, by unit: issue, fma, half, alu, fp64, special,
     tensor, shared. See unit_cycles for the weights."""
     dependency_cycles: int
     """Least cycles of a warp's pass by arithmetic dependencies, with loads there at once."""
@@ -130,7 +130,7 @@ class Region:
         )
 
     def mean_width(self, opcodes: frozenset[str]) -> float | None:
-        """Mean bytes a thread moves by an instruction of these base opcodes; None without any."""
+        """Mean bytes per thread moves by an instruction of these base opcodes; None without any."""
         found = [
             (int(size), n)
             for base, sizes in self.widths.items()

@@ -88,8 +88,8 @@ def kind(opcode: str) -> str:
 
 @lru_cache(maxsize=4096)
 def width(opcode: str) -> int:
-    """Bytes a lane moves with a load, store or atomic, by default 4; 0 for anything else and for
-    bulk copies. LDSM and STSM move 4 bytes a lane for each 8x8 matrix of 16-bit elements."""
+    """Bytes per lane moves with a load, store or atomic, by default 4; 0 for anything else and for
+    bulk copies. LDSM and STSM move 4 bytes per lane for each 8x8 matrix of 16-bit elements."""
     name, *modifiers = opcode.split(".")
     if name in ("LDSM", "STSM"):
         return 4 * next((int(m) for m in modifiers if m in ("2", "4")), 1)
@@ -99,7 +99,7 @@ def width(opcode: str) -> int:
 
 
 def width_classes(counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Loads and stores by base opcode and bytes a lane, from counts by opcode, without constants:
+    """Loads and stores by base opcode and bytes per lane, from counts by opcode, without constants:
     {"LDS": {4: 8, 16: 12}, …}."""
     classes: dict[str, dict[int, int]] = {}
     for opcode, count in counts.items():

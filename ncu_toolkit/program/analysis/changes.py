@@ -35,9 +35,9 @@ _ALL: Final = 0.9
 _FEW: Final = 5
 #: A cause is gone where it can save this part (0-1) of what it could, or less.
 _GONE: Final = 0.5
-#: Where one trace has so many times the other's steps, what repeats may be an inner loop in one. Of six
+#: Where one trace has this many times the other's steps, what repeats may be an inner loop in one. Of six
 #: programs recorded on an H200 before and after their fix, two had 18 and 62 times as many, and were
-#: said to be 142 and 1.9 times faster; they are 9.6 and 31 times. The others had up to 3.8 times.
+#: reported as 142 and 1.9 times faster; they are 9.6 and 31 times. The others had up to 3.8 times.
 _OTHER_LOOP: Final = 10
 
 _Work = tuple[object, ...]
@@ -200,7 +200,7 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
     if (len(names) > 1 and shared < _SHARED) or not ("" not in names or shared):
         shown = " and ".join(f"'{x.path}' ({_program(x)})" for x in (old, new))
         raise InputProblem(
-            f"{shown} are two programs: {whole_percent(shared)} of the GPU's time is in kernels of both",
+            f"{shown} are different programs: only {whole_percent(shared)} of the GPU's time is in kernels of both",
             "Compare two traces of one program",
         )
     if one.word != other.word:
@@ -274,7 +274,7 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
     noise = units.percent(time.noise / (time.old or 1.0), 2)
     sure = f"Means of {many} {what}s: {answers.percent(time.change)}, noise ± {noise}."
     if min(len(side.times_us) for side in (first.pair.old, first.pair.new)) < _FEW:
-        sure += f" So few {what}s cannot rule chance out; {_FEW} on each side can."
+        sure += f" So few {what}s cannot rule out chance; {_FEW} on each side can."
     whole = replace(
         whole,
         headline=whole.headline or headline,

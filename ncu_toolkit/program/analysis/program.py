@@ -26,7 +26,7 @@ from ncu_toolkit.base.core.errors import (
 from ncu_toolkit.base.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import shortlist
-from ncu_toolkit.base.document.views import CARDS, TOP, Answer, told_apart
+from ncu_toolkit.base.document.views import CARDS, TOP, Answer, distinct_names
 from ncu_toolkit.base.model import Diagnosis, Launch, Profile
 from ncu_toolkit.base.model.profile import Extents
 from ncu_toolkit.kernel.analysis import analyze
@@ -35,7 +35,7 @@ from ncu_toolkit.program.analysis.trial import load_trial
 from ncu_toolkit.program.diagnosis import diagnose_program, for_caller, with_trial
 from ncu_toolkit.program.explain.program import Known, of_step_finding, program_answer
 from ncu_toolkit.program.explain.ranks import job_answer
-from ncu_toolkit.program.explain.trial import told
+from ncu_toolkit.program.explain.trial import tried_lines
 from ncu_toolkit.program.model import ProgramDiagnosis, Step, Trace
 from ncu_toolkit.program.rules._ranks import diagnosed
 from ncu_toolkit.program.rules._words import with_host
@@ -75,7 +75,7 @@ class TraceResult:
     path: str
     found: ProgramDiagnosis | None = None
     known: Known = field(default_factory=dict)
-    """What the reports beside it say of its kernels, by place in `Trace.shapes`."""
+    """What the reports next to it say of its kernels, by place in `Trace.shapes`."""
     notes: tuple[str, ...] = ()
     """What was tried, a sentence each."""
     error: ToolkitError | None = None
@@ -86,7 +86,7 @@ class TraceResult:
 
 @dataclass(frozen=True)
 class Programs:
-    """Traces in the order in which they were named, and the reports beside them."""
+    """Traces in the order in which they were named, and the reports next to them."""
 
     traces: tuple[TraceResult, ...]
     reports: analyze.Analysis = field(default_factory=lambda: analyze.Analysis(()))
@@ -106,7 +106,7 @@ class Programs:
 
     @property
     def exit_code(self) -> int:
-        """As `Analysis.exit_code`, of traces and the reports beside them."""
+        """As `Analysis.exit_code`, of traces and the reports next to them."""
         errors = [each.error for each in self.unreadable]
         if any(isinstance(error, EnvironmentProblem) for error in errors):
             return EXIT_ENVIRONMENT
@@ -116,7 +116,7 @@ class Programs:
 
     @property
     def faults(self) -> list[str]:
-        """As `Analysis.faults`, of traces and the reports beside them."""
+        """As `Analysis.faults`, of traces and the reports next to them."""
         lines = [f"unreadable: {each.error}" for each in self.unreadable]
         lines += map(str, self.strangers)
         return lines + (self.reports.faults if self.reports.files else [])
@@ -289,7 +289,7 @@ def _read(path: Path, reports: analyze.Analysis, joined: set[str], timeout: floa
 
 
 def _with_trial(result: TraceResult, path: Path) -> TraceResult:
-    """With what was tried of the program, where that lies beside its trace."""
+    """With what was tried of the program, where that is next to its trace."""
     try:
         trial = load_trial(path)
     except InputProblem as error:
@@ -297,7 +297,7 @@ def _with_trial(result: TraceResult, path: Path) -> TraceResult:
     if trial is None or result.found is None:
         return result
     found = with_trial(result.found, trial)
-    return replace(result, found=found, notes=(*result.notes, *told(trial)))
+    return replace(result, found=found, notes=(*result.notes, *tried_lines(trial)))
 
 
 def join(trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None) -> Known:
@@ -399,7 +399,7 @@ def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
         InputProblem: one of them cannot be read, or a report is of another program.
     """
     if not traces_among([path]) and len(traces_inside([path])) < 2:
-        raise InputProblem(f"'{path}' is no trace that can be read", _TRACES)
+        raise InputProblem(f"'{path}' is not a trace that can be read", _TRACES)
     programs = analyze_programs([path, *reports], analyze.Options())
     for error in (
         *(each.error for each in programs.unreadable),
@@ -413,7 +413,7 @@ def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
 
 def answers_of(programs: Programs, top: int | None = None, *, page: bool = True) -> list[Answer]:
     """The answer of each trace that could be read. `page`: with the command that writes its page."""
-    names = told_apart([each.path for each in programs.traces])
+    names = distinct_names([each.path for each in programs.traces])
     found = []
     for each, _ in programs.found:
         shown = answer_of(each, top, page=page)

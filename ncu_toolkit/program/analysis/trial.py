@@ -48,7 +48,7 @@ _TIMING_BEFORE: Final = re.compile(
     r"time|elapsed|took|duration|latency|speed|throughput|per.?s|/(?:[nuµm]?s|sec|min|h)\b|\b[nuµm]s\b|sec|fps|\beta\b|mem|bandwidth|flops",
     re.IGNORECASE,
 )
-#: Characters before a number in which its name stands.
+#: Characters before a number that may hold its name.
 _NAME: Final = 32
 
 
@@ -67,7 +67,7 @@ class TryRun:
     applied: frozenset[str] = frozenset()
     """Ids of switches that changed something."""
     unable: tuple[tuple[str, str], ...] = ()
-    """Switches that said why they changed nothing."""
+    """Switches that reported why they changed nothing."""
     modules: frozenset[str] = frozenset()
     """Frameworks that it imported."""
     sm_mhz: float | None = None
@@ -89,16 +89,16 @@ def judged(
         work: how much more a step does with it, by which its time is divided.
     """
 
-    def told(outcome: TryOutcome, said: str, **more: Any) -> Tried:
-        return Tried(switches=names, title=title, outcome=outcome, said=said, **more)
+    def outcome_of(outcome: TryOutcome, text: str, **more: Any) -> Tried:
+        return Tried(switches=names, title=title, outcome=outcome, said=text, **more)
 
     broken = next((each.problem for each in after if each.problem), "")
     if broken:
-        return told("broke", f"The program fails with it: {broken}.")
+        return outcome_of("broke", f"The program fails with it: {broken}.")
     old = tuple(each.us for each in before if each.us is not None)
     new = tuple(each.us / work for each in after if each.us is not None)
     if not old or not new:
-        return told("broke", "No step was timed.")
+        return outcome_of("broke", "No step was timed.")
     results, compared = compare_printed(
         [each.printed for each in before], [each.printed for each in after], tolerance
     )
@@ -108,8 +108,8 @@ def judged(
     low, high = sorted(counts)
     if len(kinds) > 1 or (kinds == {"step"} and high > _STEPS * max(low, 1) and work == 1.0):
         seen = " and ".join(f"{count:.0f}" for count in counts)
-        said = f"Its step is another one: {seen} were seen without and with it. Mark the steps with NVTX."
-        return told("other step", said, **facts)
+        text = f"It changes the step: {seen} steps were found without and with it. Mark the steps with NVTX."
+        return outcome_of("other step", text, **facts)
     found = difference("time", old, new)
     change = found.certain_change
     sure = found.p is not None and found.p < SIGNIFICANT
@@ -117,11 +117,11 @@ def judged(
     least = LEAST if sure else FEW
     moved = abs(found.change or 0.0) >= least.value and change != 0.0 and (sure or apart)
     outcome: TryOutcome = "same" if not moved else "faster" if change < 0 else "slower"
-    said = _said(outcome, found.old, found.new, sure, min(len(old), len(new)))
-    return told(outcome, said, noise_us=found.noise, p=found.p, **facts)
+    text = _sentence(outcome, found.old, found.new, sure, min(len(old), len(new)))
+    return outcome_of(outcome, text, noise_us=found.noise, p=found.p, **facts)
 
 
-def _said(outcome: TryOutcome, old: float, new: float, sure: bool, runs: int) -> str:
+def _sentence(outcome: TryOutcome, old: float, new: float, sure: bool, runs: int) -> str:
     times = f"{units.duration(old)} → {units.duration(new)}"
     if outcome == "same":
         return f"No difference that exceeds the noise: {times}."
@@ -130,7 +130,7 @@ def _said(outcome: TryOutcome, old: float, new: float, sure: bool, runs: int) ->
         if outcome == "faster"
         else f"{units.percent(new / old - 1, 2)} slower"
     )
-    few = "" if sure else f" {units.counted(runs, 'run')} a side cannot rule chance out; 5 can."
+    few = "" if sure else f" {units.counted(runs, 'run')} per side cannot rule out chance; 5 can."
     return f"{times}, {by}.{few}"
 
 
@@ -141,7 +141,7 @@ def compare_printed(
 
     Numbers may differ by `tolerance`, relative; text may not."""
     if math.isinf(tolerance):
-        return "not compared", "The program does other work, so its results are not compared."
+        return "not compared", "The program does different work, so its results are not compared."
     old, new = [_lines(text) for text in before], [_lines(text) for text in after]
     count = min((len(each) for each in (*old, *new)), default=0)
     if not count:
@@ -151,7 +151,7 @@ def compare_printed(
         and len({len(each) for each in new} | {len(old[0])}) > 1
     ):
         found = next(len(each) for each in new if len(each) != len(old[0]))
-        return "differ", f"It prints {units.counted(found, 'line')} in place of {len(old[0])}."
+        return "differ", f"It prints {units.counted(found, 'line')} instead of {len(old[0])}."
     compared = worst = 0.0
     example = ""
     for at in range(count):
@@ -160,10 +160,8 @@ def compare_printed(
             continue  # it varies by itself
         for line in new:
             if line[at][0] not in texts:
-                said = (
-                    f"It prints other text: {_quoted(after, at)} in place of {_quoted(before, at)}."
-                )
-                return "differ", said
+                sentence = f"It prints different text: {_quoted(after, at)} instead of {_quoted(before, at)}."
+                return "differ", sentence
         for place, timing in enumerate(old[0][at][2]):
             values = [each[at][1][place] for each in old]
             others = [each[at][1][place] for each in new]
@@ -234,7 +232,7 @@ def trial_path(trace: Path) -> Path:
 
 
 def find_trials(path: Path) -> list[Path]:
-    """The files of trials that a path means: itself, what lies beside a trace, or in a folder."""
+    """The files of trials that a path means: itself, what is next to a trace, or in a folder."""
     if path.is_dir():
         return sorted(path.rglob(f"*{SUFFIX}"))
     each = path if path.suffix == ".json" and not is_trace(path) else trial_path(path)
@@ -285,7 +283,7 @@ def steps_of(paths: Sequence[Path]) -> gate.Sides:
             name = f"{which} with {switches}" if switches else which
             if (name, "", "") in found:
                 raise InputProblem(
-                    f"several trials of '{visible(tried.program)}' are there",
+                    f"there are several trials of '{visible(tried.program)}'",
                     f"Name one, as '{path}'",
                 )
             if times:

@@ -48,15 +48,15 @@ _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
 _MOST_OF: Final = 0.9
-#: Part of the step (0-1) from which idle time and copies of a step without a finding are told.
+#: Part of the step (0-1) from which idle time and copies of a step without a finding are mentioned.
 _MUCH_IDLE: Final = 0.05
 #: Part (0-1) of what a line is named for, below which it is no place to look, or its share no news.
 _PLACE: Final = 0.1
-#: Spread of the steps' times above which the shortest and the longest are told.
+#: Spread of the steps' times above which the shortest and the longest are stated.
 _STEADY: Final = 0.2
 #: Part of the run below which what the steps leave out comes first.
 _COVERED: Final = 0.8
-#: Steps of so many times the lower quartile are slow ones.
+#: Steps of this many times the lower quartile are slow ones.
 _SLOW: Final = 1.5
 _IDLE: Final = "idle: "
 #: Part of the step (0-1) from which a kernel's own speedup is worth a word.
@@ -68,7 +68,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "Tracing slows a step whose GPU idles: 18 % (median of 20 programs), 63 % at most."
+_SLOWED: Final = "Recording overhead with an idle GPU: 18 % (median of 20 programs), up to 63 %."
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: What is not known without it; what is not here changes no answer.
@@ -107,9 +107,9 @@ def step_kernels(
         for at in group.ops:
             times[line_of(trace, ops[at].call)] += ops[at].end - ops[at].start
         line = max(times, key=times.__getitem__, default="")
-        said = (known or {}).get(group.shape, (None, None))[1]
+        text = (known or {}).get(group.shape, (None, None))[1]
         share, kind = group.us / (account.wall_us or 1.0), kernel_class(launch).label
-        found.append(StepKernel(launch, kind, len(group.ops), group.us, share, line, said))
+        found.append(StepKernel(launch, kind, len(group.ops), group.us, share, line, text))
     return tuple(found)
 
 
@@ -265,13 +265,13 @@ def headline(found: ProgramDiagnosis) -> str:
 
 
 def _idling(found: ProgramDiagnosis) -> bool:
-    """Whether tracing slows the step, so that gains are told as shares of it."""
+    """Whether tracing slows the step, so that gains are given as shares of it."""
     return found.step.trace.timed and found.account.busy < _IDLING
 
 
 def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
     """What a finding saves of a step, in words: `saves up to 31 of 46.6 ms`, of an idling one `66 %
-    of the step`; without the `whole`, `31 ms`, `66 %`. Of the first, where cases tell
+    of the step`; without the `whole`, `31 ms`, `66 %`. The first, by measured cases
     (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (21 to 35)`; `(21 or more)` where that is the whole."""
     if finding.good:
         return "nothing to gain"
@@ -343,12 +343,12 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
     word, most = found.step.word, max(DOMINANT.value, first / _MINOR)
     state: State = "together"
     head, gain, advice = "Nothing stands out", "no known cause", tuple[str, ...]()
-    summary = "No known cause of lost time shows."
+    summary = "No known cause of lost time was found."
     # what counters say of a library's kernels is no advice, so they are not missed
     unseen = [k for k in kernels if not k.verdict and made_by(k.launch.kernel) != "library"]
     hidden = sum(each.share for each in unseen)
     longest = next(iter(kernels), None)
-    told_of = longest.verdict.primary if longest and longest.verdict else None
+    primary = longest.verdict.primary if longest and longest.verdict else None
     judged = sum(each.share for each in kernels if each.verdict)
     name = longest.launch.kernel if longest and longest.share >= most else ""
     label = label_of(longest.launch) if longest else ""
@@ -373,8 +373,8 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         state, gain = "roof", "little to gain"
         (kind, limit), part = max(roofs.items(), key=lambda each: each[1])
         summary = f"{kind} ({units.percent(part, 2)}) are limited by {limit}. What follows is about the rest."
-    elif longest and told_of and name:
-        head, summary, advice = takes, visible(told_of.summary), told_of.advice
+    elif longest and primary and name:
+        head, summary, advice = takes, visible(primary.summary), primary.advice
         if made_by(name) in CALL:
             gain = "only another call avoids it"
     elif wall and idle >= _MUCH_IDLE * wall:
@@ -395,9 +395,9 @@ def _at_roofs(kernels: Sequence[StepKernel]) -> dict[tuple[str, str], float]:
     """Shares of the step in kernels at or near a roof, by their kind and the roof."""
     roofs: dict[tuple[str, str], float] = defaultdict(float)
     for each in kernels:
-        told = each.verdict.primary if each.verdict else None
-        roof = load_rules()[told.bottleneck].ROOF if told else None
-        if told and roof and (told.good or not told.weight):
+        primary = each.verdict.primary if each.verdict else None
+        roof = load_rules()[primary.bottleneck].ROOF if primary else None
+        if primary and roof and (primary.good or not primary.weight):
             roofs[each.kind, roof.words] += each.share
     return roofs
 
@@ -406,13 +406,13 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
     """The longest idle time, and what ended it."""
     trace, ops = found.step.trace, found.step.ops
     gap = max(found.account.gaps, key=lambda gap: gap.us)
-    said = f"The longest time without work is {units.duration(gap.us)}"
+    text = f"The longest time without work is {units.duration(gap.us)}"
     if not 0 <= gap.before < len(ops):
-        return f"{said}."
+        return f"{text}."
     op = ops[gap.before]
     line, other = line_of(trace, op.call), {"copy": "a copy", "set": "a memset"}.get(op.kind)
     what = other or label_of(trace.shapes[op.shape])
-    return f"{said}, until {what} starts{f' ({visible(line)})' if line else ''}."
+    return f"{text}, until {what} starts{f' ({visible(line)})' if line else ''}."
 
 
 def where(found: ProgramDiagnosis, finding: StepFinding, most: int) -> tuple[CodeLine, ...]:
@@ -455,8 +455,8 @@ def _then(
         more = f"these and {len(costly) - CARDS} more"
         every = {2: "both", 3: "all three"}.get(len(costly), more)
         now = f"{units.duration(wall).removesuffix(unit)} → {left}"
-        said = f"{left} of the {found.step.word} left" if _idling(found) else now
-        rows.append((every, f"{said} if fixed", ""))
+        text = f"{left} of the {found.step.word} left" if _idling(found) else now
+        rows.append((every, f"{text} if fixed", ""))
     return tuple(rows)
 
 
@@ -485,12 +485,12 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
 def _idle(account: Account) -> str:
     """What the GPU waits for, where that is worth a word."""
     wall = account.wall_us
-    said = [
+    parts = [
         f"{visible(part.label).removeprefix('Idle: ')} {units.percent(part.us / wall, 2)}"
         for part in account.parts
         if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
     ]
-    return f"Idle: {', '.join(said)}." if said else ""
+    return f"Idle: {', '.join(parts)}." if parts else ""
 
 
 def lacking(trace: Trace) -> str:
@@ -525,8 +525,8 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
         if first.bottleneck == UNKNOWN:
             return "no finding"
         own = made_by(row[0].launch.kernel) not in CALL or not step.trace.timed
-        told = not first.good and own and sum(x.share for x in row) >= _WORTH
-        gain = f", {gain_text(first.speedup, first.interval)}" if told and first.speedup else ""
+        gains = not first.good and own and sum(x.share for x in row) >= _WORTH
+        gain = f", {gain_text(first.speedup, first.interval)}" if gains and first.speedup else ""
         return f"{title(first.bottleneck)}{gain}"
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
@@ -537,7 +537,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
         Spec("time", cell=lambda row: units.duration(_time(row))),
         Spec("share", cell=lambda row: Cell(whole_percent(sum(x.share for x in row)), tone="strong")),
         Spec("line", cell=lambda row: visible(row[0].line) * (len(lines) > 1 or len(rows) == 1), numeric=False, code=True, gives_way=4, shortest=16),
-        Spec("verdict", "verdict", "how much faster the kernel alone would be", cell=verdict, numeric=False, gives_way=5, shortest=12),
+        Spec("verdict", "verdict", "how much faster the kernel alone would become", cell=verdict, numeric=False, gives_way=5, shortest=12),
     )  # fmt: skip
     notes = []
     if left:

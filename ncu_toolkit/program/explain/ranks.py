@@ -24,8 +24,8 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
     """The answer to a job of several ranks."""
     rank, usual = job.shown[-1]
     # what a usual rank's own step loses, as all do; traffic is judged over the ranks
-    said = {"exposed-collectives"}.union(*({each.rule, *each.before} for each in job.findings))
-    own = [each for each in usual.costly if each.rule not in said]
+    covered = {"exposed-collectives"}.union(*({each.rule, *each.before} for each in job.findings))
+    own = [each for each in usual.costly if each.rule not in covered]
     shown = [_card(job, each) for each in job.findings[:cards]]
     if own and own[0].ceiling_us > max([each.ceiling_us for each in job.findings], default=0.0):
         first, *own = own

@@ -21,7 +21,7 @@ _RESULTS: Final[dict[Results, tuple[str, Tone]]] = {
     "not compared": ("–", "muted"),
 }  # fmt: skip
 #: Outcomes that the table's figures do not explain.
-_TOLD: Final = ("broke", "not applied", "other step")
+_MENTIONED: Final = ("broke", "not applied", "other step")
 
 
 def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
@@ -29,10 +29,10 @@ def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
     runs = min((len(each.after_us) for each in trial.tried if each.after_us), default=0)
     step = units.duration(statistics.median(trial.before_us)) if trial.before_us else "unknown time"
     whole = f"{'step' if trial.word == 'step' else 'whole run'} of {step}"
-    sides = f"{units.counted(runs, 'run')} a side" if runs else ""
+    sides = f"{units.counted(runs, 'run')} per side" if runs else ""
     parts = filter(None, (visible(trial.program), whole, visible(trial.gpu), sides))
     points = [
-        f"{_name(each)}: {visible(each.said)}" for each in trial.tried if each.outcome in _TOLD
+        f"{_name(each)}: {visible(each.said)}" for each in trial.tried if each.outcome in _MENTIONED
     ]
     points += [
         f"{_name(each)}: {visible(each.compared)}"
@@ -49,8 +49,8 @@ def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
     )
 
 
-def told(trial: ProgramTrial) -> list[str]:
-    """What was tried of a program, for the answer to its trace: the best, and what came to nothing."""
+def tried_lines(trial: ProgramTrial) -> list[str]:
+    """What was tried in a program, for the answer to its trace: the best setting, and those without a gain."""
     lines = []
     best = trial.best
     if best is not None:
@@ -59,7 +59,7 @@ def told(trial: ProgramTrial) -> list[str]:
         )
     idle = [_name(each) for each in trial.tried if not each.good]
     if idle:
-        lines.append(f"Tried without a gain to keep: {units.listed(idle)}.")
+        lines.append(f"Tried without gain: {units.listed(idle)}.")
     return lines
 
 
@@ -88,7 +88,7 @@ def _card(trial: ProgramTrial) -> Card:
         gain = f"measured {measured(best)} ({units.ratio(1 / best.left)})"
         summary = " ".join(filter(None, (best.said.partition(". ")[2], best.compared)))
     known = switches()
-    told = [
+    differing = [
         known[name.partition(":")[0]]
         for name in (best.switches if best else ())
         if name.partition(":")[0] in known
@@ -101,7 +101,7 @@ def _card(trial: ProgramTrial) -> Card:
         confidence="medium",
         summary=visible(summary),
         do=tuple(map(visible, best.keep)) if best else (),
-        expect=visible(" ".join(each.differs for each in told)),
+        expect=visible(" ".join(each.differs for each in differing)),
     )
 
 

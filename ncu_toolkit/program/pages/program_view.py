@@ -285,14 +285,14 @@ def _laid(
     """The tile of a node, then those within it, most time first and idle time last."""
     part = node.us / whole if whole else 0.0
     time_, share = units.duration(node.us), units.percent(part, 2)
-    said = [node.name, *([node.what] if node.what else [])]
+    parts = [node.name, *([node.what] if node.what else [])]
     figures = f"{time_}, {share}" if level else time_
     figures += f", {counted(node.count, *_NOUNS.get(node.kind, ('launch', 'launches')))}"
     best = [(us, cause) for cause, us in node.saved.items() if us > 0]
     for us, cause in sorted(best, reverse=True)[:2]:
         figures += f". {visible(costly[cause].title)}: at most {units.duration(us)} of it"
     yield Tile(
-        node.name, f"{time_} · {share}" if level else time_, level, start, part, f"{' · '.join(said)}: {figures}",
+        node.name, f"{time_} · {share}" if level else time_, level, start, part, f"{' · '.join(parts)}: {figures}",
         node.kind, tuple(min(1.0, node.saved[at] / node.us) for at in range(len(costly))) if best else (),
         max(node.pages, key=node.pages.__getitem__, default="") if not node.within else "",
     )  # fmt: skip
@@ -429,7 +429,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     def share(part: AccountPart) -> float:
         return part.us / wall if wall else 0.0
 
-    def said(part: AccountPart) -> str:
+    def label(part: AccountPart) -> str:
         return f"{visible(part.label)}: {units.duration(part.us)}, {units.percent(share(part), 2)}"
 
     shares: dict[str, float] = defaultdict(float)
@@ -461,7 +461,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
                 found.step.word,
                 (units.duration(wall),),
                 tuple(
-                    Segment(_kind(part.key), (share(part) * 100,), said(part)) for part in ranked
+                    Segment(_kind(part.key), (share(part) * 100,), label(part)) for part in ranked
                 ),
             ),
         ),
@@ -497,8 +497,8 @@ def _launches(
     callers = lines if by == "line" else _marked(found, "operator")
 
     def verdict(group: LaunchGroup) -> Cell:
-        told = known.get(group.shape)
-        return verdict_cell(book.card(told[0])) if told else Cell("not profiled", tone="muted")
+        seen = known.get(group.shape)
+        return verdict_cell(book.card(seen[0])) if seen else Cell("not profiled", tone="muted")
 
     causes = {id(group): _cause(found, of_op, group) for group in rows[:GROUPS_SHOWN]}
 

@@ -39,7 +39,7 @@ def publish_run(
 ) -> Run:
     """Parse a run's raw reports, unless their profiles and verdicts are `known`, write its parsed
     profiles and pages, and rebuild the index over everything under `reports`. `also` writes another
-    file of it meanwhile; it may be called in a process of its own."""
+    file of it meanwhile; it may be called in its own process."""
     run = store.load_run(folder, live=True, known=[profile for profile, _ in known])
     book_for(run, known, card_of)
     work: list[Callable[[], object]] = [partial(write_run, run, folder)]
@@ -137,16 +137,16 @@ def with_best_ceilings(runs: Mapping[str, Run]) -> dict[str, Run]:
     return {name: replace(run, ceilings=best[run.device.name]) for name, run in runs.items()}
 
 
-#: What a run gives to the front page, kept beside it.
+#: What a run gives to the front page, kept next to it.
 PART: Final = "index-part.json.gz"
 
 
 def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
-    """A run's part of the front page: the one kept beside it where nothing it rests on has changed,
-    else made anew and kept.
+    """A run's part of the front page: the one kept next to it where nothing it rests on has changed,
+    else made again and kept.
 
     Raises:
-        InputProblem: it must be made anew, and a file of the run is missing or damaged.
+        InputProblem: it must be made again, and a file of the run is missing or damaged.
     """
     key = _key(folder, manifest)
     known = _kept(folder / PART, key) if run is None else None
@@ -163,7 +163,7 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
 
 
 def _kept(path: Path, key: str) -> IndexPart | None:
-    """The part in a file, if it is whole and of this key; whatever else lies there is made anew."""
+    """The part in a file, if it is whole and of this key; whatever else lies there is made again."""
     try:
         found = files.parse_json(files.read_gzip(path, files.json_limit()), path)
         data = open_document("index-part", found, str(path))
@@ -207,7 +207,7 @@ def rebuild_index(
     returned with their error, not hidden.
 
     Only runs in `known`, and those that changed since the front page was last written, are read;
-    all others give what is kept beside them."""
+    all others give what is kept next to them."""
     parts: list[tuple[str, IndexPart]] = []
     broken: list[tuple[str, ToolkitError]] = []
     for folder, manifest in store.runs_under(reports):

@@ -189,7 +189,7 @@ def _slim(report: Path) -> tuple[str, ...]:
 
 
 def _redact(report: Path, remove_source: bool, command: Sequence[str]) -> None:
-    """Redact a report and the files beside it, including the program's arguments. Raises
+    """Redact a report and the files next to it, including the program's arguments. Raises
     InputProblem where the report would not stay whole."""
     try:
         redact_in_place(report, remove_source=remove_source)

@@ -103,7 +103,7 @@ _POLL: Final = 0.1
 _COMPILERS: Final = ("cc", "gcc", "clang")
 _FLAGS: Final = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-o")
 _AFTER: Final = ("-ldl", "-lpthread")
-#: Why CUPTI cannot record, by what it said, and what to do.
+#: Why CUPTI cannot record, by its message, and what to do.
 _PROBLEMS: Final = (
     (
         "INSUFFICIENT_PRIVILEGES",
@@ -178,9 +178,9 @@ def built() -> Path:
         words = [compiler, *_FLAGS, str(made), str(_SOURCE), *_AFTER]
         answer = run(words, timeout=120)
         if answer.returncode:
-            said = (answer.stderr.strip() or "it says nothing").splitlines()[-1]
+            text = (answer.stderr.strip() or "it says nothing").splitlines()[-1]
             raise EnvironmentProblem(
-                f"the recorder cannot be built with {compiler}: {said}",
+                f"the recorder cannot be built with {compiler}: {text}",
                 "Install gcc or clang, or put it before this compiler on PATH",
             )
         keep_code(path, made.read_bytes())
@@ -404,7 +404,7 @@ def _facts(folder: Path) -> list[Path]:
     for each in folder.iterdir():
         if not stat.S_ISREG(each.lstat().st_mode):
             raise InputProblem(
-                f"'{visible(each.name, 100)}' in the recording is no regular file (a link, FIFO or device)",
+                f"'{visible(each.name, 100)}' in the recording is not a regular file (a link, FIFO or device)",
                 "Find out what in the program makes it, and record again",
             )
     return [*folder.glob("*.facts")]
@@ -477,8 +477,8 @@ def nothing(found: Sequence[RecordedProcess]) -> EnvironmentProblem | UsageProbl
     """Why a recording is empty."""
     failed = next((each.failed for each in found if each.failed), "")
     if failed:
-        for said, problem, remedy in _PROBLEMS:
-            if re.search(said, failed):
+        for pattern, problem, remedy in _PROBLEMS:
+            if re.search(pattern, failed):
                 return EnvironmentProblem(problem, remedy)
         what = f"CUPTI cannot record here ({failed})"
         return EnvironmentProblem(what, "Check `ncu-toolkit doctor`")
@@ -619,8 +619,8 @@ def _add_samples(
     place, clock = next(iter(places.values()))
     others = len(places)
     for path in sorted(folder.glob("*.samples")):
-        rows, callers, functions, said = _samples(path)
-        notes += said
+        rows, callers, functions, more = _samples(path)
+        notes += more
         if path.stem in places:
             place, clock = places[path.stem]
         else:

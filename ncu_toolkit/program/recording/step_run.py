@@ -69,10 +69,10 @@ class StepJob(program_run.ProgramJob):
     """Launches that are profiled at most; 0: as many as `seconds_for` allows, and no more than
     DEFAULT_KERNELS."""
     steps: int = 0
-    """End the recorded program after so many steady steps; 0: let it run."""
+    """End the recorded program after this many steady steps; 0: let it run."""
 
     def limits(self, recorded: float) -> Limits:
-        """For a program that was `recorded` in so many seconds."""
+        """For a program that was `recorded` in this many seconds."""
         if self.launches:
             return Limits(self.launches)
         left = seconds_for(recorded)
@@ -262,7 +262,7 @@ def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
         seconds = time.monotonic() - began
         if not interrupted and (done or 0 < options.seconds < seconds):
             after = f"{job.steps} steady steps" if done else f"{options.seconds:g} s"
-            tell(f"The recorded run was ended after {after}, as was asked")
+            tell(f"The recorded run was ended after {after}, as requested")
         try:
             trace = recorder.read_recording(raw, name)
         except UsageProblem as error:

@@ -99,7 +99,7 @@ class TryJob:
     build: tuple[str, ...] = ()
     """The command that builds it; empty where it is not built again."""
     kernel: str = ""
-    """Switches of kernels change those in whose names this is found."""
+    """Settings of kernels change those whose names match this."""
     timeout: float = 600.0
     """Seconds after which a run is ended and counts as hung."""
     seconds: float = 0.0
@@ -217,8 +217,8 @@ def try_variants(
             tell(f"round {number + 1} of {runs}, {which}{times or ': ' + found.problem}")
             if variant.on:
                 made[variant].append(found)
-                if said := _out(variant, found):
-                    out[variant] = said
+                if judgement := _out(variant, found):
+                    out[variant] = judgement
             elif found.problem or found.us is None:
                 raise UsageProblem(
                     f"the program fails without a setting: {found.problem or 'no step was timed'}",
@@ -257,7 +257,7 @@ def _judged(variant: TryVariant, plain: Sequence[TryRun], made: Sequence[TryRun]
 
 
 def _out(variant: TryVariant, found: TryRun) -> Tried | None:
-    """What is told of a variant that no further run can tell more of; None for others."""
+    """The result of a variant that further runs cannot change; None for others."""
     if found.problem:
         return judged(variant.names, variant.title, [], [found])
     if any(_may_act(switch, found) for switch, _ in variant.on):
@@ -273,7 +273,7 @@ def _out(variant: TryVariant, found: TryRun) -> Tried | None:
 
 
 def _may_act(switch: Switch, found: TryRun) -> bool:
-    """Whether a switch changed something, as far as can be told: a variable acts unseen."""
+    """Whether a switch changed something, as far as can be seen: a variable acts unseen."""
     if switch.id in found.applied or (switch.build and not switch.hooks):
         return True
     used = {name.partition(".")[0] for name in found.modules} or {""}
@@ -300,7 +300,7 @@ def try_program(
     tell: Callable[[str], None] = lambda line: None,
     runner: ProgramRunner | None = None,
 ) -> tuple[ProgramTrial, Path]:
-    """Trace a program and try settings in it, `runs` runs a side: each alone, then all that are worth
+    """Trace a program and try settings in it, `runs` runs per side: each alone, then all that are worth
     keeping at once. Returns what came of it, and the trace's path in a new folder under `reports`.
 
     Args:
@@ -400,7 +400,7 @@ def winners(tried: Sequence[Tried], chosen: Sequence[TryVariant]) -> TryVariant 
 
 
 def clocks_differ(runs: Sequence[TryRun]) -> str:
-    """What is told of runs of one program: that the GPU was throttled, or its clock moved; empty where
+    """A note on the runs of one program: the GPU was throttled, or its clock moved; empty where
     neither is seen."""
     reasons = {each.throttle for each in runs} - {""}
     if reasons:
@@ -426,7 +426,7 @@ class _Started:
 
 
 class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
-    """Runs a program, each time in a process group of its own, and reads its step's time. Where there
+    """Runs a program, each time in its own process group, and reads its step's time. Where there
     are cores for it, the next runs import their modules meanwhile and wait for their turn."""
 
     def __init__(self, job: TryJob, folder: Path, ahead: int | None = None) -> None:
@@ -593,11 +593,11 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             words, made = build_words(self.job.build, variant, target)
             done = run(words)
             if done.returncode:
-                said = (
+                text = (
                     done.stderr.strip() or done.stdout.strip() or "it says nothing"
                 ).splitlines()[-1]
                 raise EnvironmentProblem(
-                    f"the build fails: {visible(said, 160)}", shlex.join(words)
+                    f"the build fails: {visible(text, 160)}", shlex.join(words)
                 )
             same = [os.path.abspath(word) == os.path.abspath(made) for word in self.job.command]
             if not any(same):
@@ -652,9 +652,9 @@ def _ended_by(code: int, complaint: str, timeout: float) -> str:
     if code == -signal.SIGALRM:
         return f"it did not end within {timeout:.0f} s"
     lines = [line for line in complaint.splitlines() if line.strip()]
-    said = f": {visible(lines[-1].strip(), 160).rstrip('.')}" if lines else ""
+    text = f": {visible(lines[-1].strip(), 160).rstrip('.')}" if lines else ""
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{how}{said}"
+    return f"{how}{text}"
 
 
 def _read(path: Path) -> str:

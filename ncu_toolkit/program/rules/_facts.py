@@ -320,7 +320,7 @@ class StepFacts:
 
     def advice(self, *otherwise: str, **framework: tuple[str, ...]) -> tuple[str, ...]:
         """Advice for the step's framework, else for CUDA C++, which has the key "" in a table of them;
-        `compiled` in place of `torch` where torch.compile is in use."""
+        `compiled` instead of `torch` where torch.compile is in use."""
         if self.framework == "torch" and "compiled" in framework and self.compiled:
             return framework["compiled"]
         return framework.get(self.framework, otherwise or framework.get("", ()))
@@ -332,14 +332,14 @@ class StepFacts:
         return Replay(self.step, self.account)
 
     def faster(self, ops: Sequence[int], saved_us: float) -> Edit:
-        """Work that takes so many microseconds less in all."""
+        """Work that takes this many microseconds less in all."""
         keeps = max(0.0, 1 - saved_us / (self.us(ops) or 1.0))
         return Edit(keeps=dict.fromkeys(ops, keeps))
 
     def merged(
         self, groups: Iterable[Sequence[int]], us: Iterable[float] = (), most: bool = True
     ) -> Edit:
-        """Of each group one launch that takes so many microseconds, or as long as its longest. Unless
+        """Of each group one launch that takes this many microseconds, or as long as its longest. Unless
         launches are `most` of what groups cost, only their kernels' time is saved where that is little
         of the step: launching is what costs then, and a CUDA graph does as well."""
         groups = [*groups]

@@ -16,7 +16,7 @@ from ncu_toolkit.program.model import OTHER_WORK_US, Call, Mark, Op, PythonFrame
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.traces.builder import own_code
 
-#: Bytes a second.
+#: Bytes per second.
 STAGED: Final = Threshold(
     3e9, "a thread of the host copies 5 to 15 GB/s: what takes longer is more than a copy"
 )

@@ -86,7 +86,7 @@ class Loader:
         if starting >= MOST.value * self.us:
             return f"while the DataLoader starts or ends its workers{named}.", (_KEEP,)
         waits = "for the workers of the DataLoader" if self.by_workers else f"in {self.range}"
-        waits = f"while the program waits {waits}. It gets {_rate(now_us)} batches/s, and could take {_rate(step_us)}."
+        waits = f"while the program waits {waits}. It gets {_rate(now_us)} batches/s and could use {_rate(step_us)}."
         if self.workers[0]:
             return self._pipeline(waits)
         times = f"{units.significant(now_us / step_us, 2)} times as many" if step_us else "More"
@@ -128,11 +128,11 @@ class Loader:
         some = f"{units.counted(many, 'worker')}, {units.percent(busy, 2)} busy"
         how = ": ".join(filter(None, (some, listed(ran, total))))
         if busy < BUSY.value:
-            return f"{waits} But the workers wait, too ({how}).", (
+            return f"{waits} But the workers wait too ({how}).", (
                 _PIN if self._pins() else _BETWEEN,
             )
         now_us, step_us = self._pace()
-        made = f"{units.counted(many, 'worker makes', 'workers make')} {_rate(now_us)} batches/s, the step could take {_rate(step_us)}"
+        made = f"{units.counted(many, 'worker makes', 'workers make')} {_rate(now_us)} batches/s; the step could use {_rate(step_us)}"
         first = f"{made}: num_workers={self.needed}, if there are as many cores."
         return f"{waits} {how}.", self._in_order((first,), dear(ran, total, "of a worker", _LESS))
 

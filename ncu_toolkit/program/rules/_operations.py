@@ -1,7 +1,7 @@
 """What a kernel or a framework's operator computes, in a word: add, mul, exp, mean, softmax, ...
 
 By names alone, of kernels of PyTorch, CuPy and XLA, and of PyTorch's operators. A name that says
-nothing gives "". Rules of compositions (attention, norm, GELU written out) read sequences of them."""
+nothing gives "". Rules of compositions (unfused attention, norm, GELU) read sequences of them."""
 
 import re
 from functools import lru_cache

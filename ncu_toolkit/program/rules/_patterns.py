@@ -1,7 +1,7 @@
 """Sequences of launches on one stream that compute something known: attention, norm, GELU, softmax,
 a loss, an optimizer's update. Each group is places in `Step.ops`, in order.
 
-What a launch computes is told by names. That one takes up what the launch before wrote is not known:
+What a launch computes follows from names. That one takes up what the launch before wrote is not known:
 it is likely where they follow each other as the composition has them."""
 
 import re
@@ -44,7 +44,7 @@ _COMPOSED: Final = {
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
 SEQUENCE: Final = Threshold(
     96.0,
-    "launches for an item: a small network's forward pass; what is longer is a step of its own",
+    "launches for an item: a small network's forward pass; what is longer is a separate step",
 )
 ITEMS: Final = Threshold(
     16.0, "passes of other sizes: layers of a network have the same, and are fewer than items"
@@ -92,7 +92,7 @@ _FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
 
 @dataclass(frozen=True)
 class AttentionParts:
-    """An attention written out: two products and what is between them."""
+    """An unfused attention: two products and what is between them."""
 
     first: int
     last: int
@@ -186,7 +186,7 @@ def _softmax(s: StepFacts, between: tuple[int, ...]) -> tuple[int, ...]:
 
 @remembered(4)
 def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Norms, GELUs, softmaxes and losses written out, by name. No launch is in two."""
+    """Unfused norms, GELUs, softmaxes and losses, by name. No launch is in two."""
     found: dict[str, list[tuple[int, ...]]] = {}
     taken = {at for each in attention(s) for at in each.between}
     for queue in s.queues:
@@ -316,7 +316,8 @@ def _per_block(kernel: str) -> tuple[int, int]:
 
 def agree(one: Launch | None, other: Launch | None) -> bool:
     """Whether two elementwise launches can be of as many elements: their sizes differ by a block at
-    most, as the last block need not be full. Not known, they agree with none. PyTorch's vectorized kernels take eight elements a thread since 2.7."""
+    most, as the last block need not be full. Not known, they agree with none. PyTorch's vectorized kernels
+    take eight elements per thread since 2.7."""
     if one is None or other is None or not (one.blocks and other.blocks):
         return False
     size, others = elements(one), elements(other)

@@ -17,14 +17,14 @@ from ncu_toolkit.program.traces.ranks import WORTH, Job, RankRow
 
 #: An all-reduce of whole numbers: of gradients there is none.
 _WHOLE_NUMBERS: Final = re.compile(r"AllReduce\w*_(?:[iu](?:8|32|64)|u?int\w*)(?:_|\b)")
-#: All-reduces of a step, each with less traffic than so many microseconds, of buckets too small: what
+#: All-reduces of a step, each with less traffic than this many microseconds, of buckets too small: what
 #: one takes that moves nothing is 10 to 40 µs.
 _MANY, _TINY_US = 30, 60.0
 #: Of windows with an all-reduce, and of launches that two ranks have in common, this part is all.
 _ALIKE = 0.9
 #: Of fewer steps nobody can say that chance made a rank late.
 _STEPS: Final = 5
-#: A rank's host is slower where its median launch takes so many times as long as another's. Of nine
+#: A rank's host is slower where its median launch takes this many times as long as another's. Of nine
 #: pairs of ranks on one H200 host, eight differ by up to 1.14 and one, of which a rank is late, by 1.26.
 _SLOWER: Final = 1.2
 
@@ -43,8 +43,8 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
         if host is not None and host.rule == "launch-bound" and job.steps >= _STEPS:
             slower = _slower(theirs.step, usual.step)
         if host is not None and slower:  # all launch as much: chance decides who is last
-            said = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
-            found.append(msgspec.structs.replace(host, summary=said))
+            text = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
+            found.append(msgspec.structs.replace(host, summary=text))
         if not 0 < slower <= _SLOWER:
             found.append(_late(job, latest, theirs, usual, host, slower))
     found.sort(key=lambda each: -each.ceiling_us)
@@ -141,10 +141,10 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
             f"{what} a step, {units.duration(each.traffic_us)} of traffic each (median);"
             f" other work hides {units.percent(part, 2)} of it."
         )
-        title, advice = f"Traffic of {kind}s that nothing hides", ADVICE.get(kind, ())
+        title, advice = f"Exposed {kind}s", ADVICE.get(kind, ())
         saved, certain, before = each.exposed_us, False, list[str]()
         if kind == "all-reduce" and passes > 1:
-            # hidden traffic goes too: it takes SMs and bandwidth from the work beside it
+            # hidden traffic goes too: it takes SMs and bandwidth from the work alongside it
             saved = (1 - 1 / passes) * each.all_traffic_us
             title = f"Gradients are exchanged in each of {passes} passes that accumulate"
             advice = (
@@ -153,7 +153,7 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
         elif kind == "all-reduce" and each.count >= _MANY and each.traffic_us < _TINY_US:
             title, certain = "Gradients are exchanged in buckets that are too small", True
             advice = (
-                "Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has a latency of its own.",
+                "Leave bucket_cap_mb at its default of 25 MB, or raise it: each all-reduce has its own latency.",
             )
         elif kind == "all-reduce" and _unused(step):
             title, certain = "DDP looks for unused parameters in each step", True
@@ -178,7 +178,7 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
 
 
 def _unused(step: Step) -> bool:
-    """Whether an all-reduce of whole numbers stands in the step beside others."""
+    """Whether the step has an all-reduce of integers among others."""
     shapes, reduces = step.trace.shapes, _all_reduces(step.trace)
     names = [shapes[op.shape].kernel for op in step.ops if op.kind == "kernel" and op.shape in reduces]  # fmt: skip
     names = [name for name in names if "nccl" in name.lower()]

@@ -46,7 +46,7 @@ ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
         "Gather less: reshard_after_forward=False, or shard within a host alone (HYBRID_SHARD).",
     ),
     "reduce-scatter": (
-        "Let it overlap with the backward pass: backward_prefetch=BACKWARD_PRE, and wrap each layer for itself, so that there is work beside it.",
+        "Let it overlap with the backward pass: backward_prefetch=BACKWARD_PRE, and wrap each layer separately, to leave work to overlap with.",
         "Scatter less often: no_sync() while gradients accumulate (FSDP2: set_requires_gradient_sync(False)), at the cost of memory.",
     ),
     "all-to-all": (
@@ -144,4 +144,4 @@ def _waits(found: ProgramDiagnosis) -> Iterator[str]:
     elif doing := range_words(ranges_during(s, late), us):
         doing = f"is in {doing}"
     if doing:
-        yield f"In {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {doing}."
+        yield f"During {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {doing}."

@@ -1,4 +1,4 @@
-"""Memory of the GPU is allocated or freed in each step.
+"""GPU memory is allocated or freed in each step.
 
 What it is
 `cudaMalloc` takes tens of microseconds to milliseconds; `cudaFree` waits for all work of the GPU first.
@@ -8,11 +8,11 @@ Why it costs time
 The host launches nothing while it allocates, and after `cudaFree` the queue is empty.
 
 How to confirm
-Steady steps hold calls that allocate or free, and idle time follows them.
+Steady steps contain calls that allocate or free, and idle time follows them.
 
 What to change
-Allocate once and use the memory again, or use `cudaMallocAsync` with a pool. In PyTorch, calls in steady
-steps mean that the cache is full or in pieces: smaller peaks, or expandable segments.
+Allocate once and reuse the memory, or use `cudaMallocAsync` with a pool. In PyTorch, calls in steady
+steps mean that the cache is full or fragmented: smaller peaks, or expandable segments.
 
 When the advice is wrong
 The first steps allocate in every program.

@@ -1,10 +1,10 @@
 """GPUs exchange data while they compute nothing.
 
 What it is
-All-reduce, all-gather and the like run as kernels of NCCL. Work of other streams can hide them.
+All-reduce, all-gather and the like run as kernels of NCCL. Work on other streams can overlap with them.
 
 Why it costs time
-What nothing hides adds to the step. The kernel of a collective also waits for the slowest GPU, so that
+Exposed communication adds to the step. The kernel of a collective also waits for the slowest GPU, so that
 its time is not all traffic.
 
 How to confirm
@@ -45,7 +45,7 @@ def find(s: StepFacts) -> StepOutcome:
     us, took = s.us(places), sum(s.ops[at].us for at in places)
     edit = Edit(beside=frozenset(places))
     evidence = (
-        s.part("collectives", "Collectives alone", us, f"Part of the {s.word} in which collectives ran and nothing beside them."),
+        s.part("collectives", "Collectives alone", us, f"Part of the {s.word} in which collectives ran alone."),
         fact("collectives_hidden", "Hidden", 1 - us / took if took else 0.0, "fraction", "Part of the collectives' time that other work hides."),
     )  # fmt: skip
     if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
@@ -57,14 +57,14 @@ def find(s: StepFacts) -> StepOutcome:
         )
     kind = max(times, key=times.__getitem__)
     return s.finding(
-        f"{units.counted(len(places), 'collective')}: {s.of_step(us)} with nothing beside them.",
+        f"{units.counted(len(places), 'collective')}: {s.of_step(us)} not overlapped with compute.",
         "medium",
         edit,
         ops=places,
         evidence=evidence,
         arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}.",
         advice=s.advice(
-            "Start each exchange as soon as its data are ready, on a stream of its own, and compute meanwhile.",
+            "Start each exchange as soon as its data are ready, on a separate stream, and compute meanwhile.",
             torch=(
                 *ADVICE.get(kind, ADVICE["all-reduce"]),
                 "Compare the ranks: where one is slower, the others wait in the collective.",

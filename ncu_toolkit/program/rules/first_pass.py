@@ -12,11 +12,11 @@ Few launches are of a kernel that ran before. A second pass in the same process 
 the time.
 
 What to change
-Nothing, if the program goes on: run some passes before those that are timed or recorded. If the first
+Nothing, if the program goes on: run a few warm-up passes before those that are timed or recorded. If the first
 answer is what counts, do the start-up before it is asked for: a pass over an input of the same shape.
 
 When the advice is wrong
-The program is one pass by its nature, a tool of the command line for example: start-up is its cost.
+The program is a single pass by nature, such as a command-line tool: start-up is its cost.
 
 Source
 CUDA C++ Programming Guide, "Lazy Loading"; PyTorch documentation, "torch.backends.cudnn.benchmark".
@@ -47,7 +47,7 @@ _ADVICE: Final = (
     "If the first answer is what counts: run a pass over an input of the same shape before it is asked for.",
 )
 _TRIED: Final = (
-    "Choosing algorithms anew for each shape: torch.backends.cudnn.benchmark = False, or keep shapes the same.",
+    "Algorithms are chosen again for each new shape: torch.backends.cudnn.benchmark = False, or keep shapes the same.",
 )
 
 

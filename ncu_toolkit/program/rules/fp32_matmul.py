@@ -5,7 +5,7 @@ Since Ampere, tensor cores multiply FP32 matrices rounded to TF32 (a mantissa of
 FP32): at 8 times the rate of the CUDA cores on A100 and H100, 16 on B200, 2 on professional cards of
 GA10x, Ada and RTX Blackwell, and no faster on their GeForce cards, where 16-bit types are twice as
 fast. Volta and Turing have no TF32: their tensor cores take FP16. PyTorch computes products in full
-FP32 unless it is told otherwise.
+FP32 unless told otherwise.
 
 Why it costs time
 The products take the time that the CUDA cores need, with the tensor cores idle.
@@ -62,7 +62,7 @@ _FMA: Final = 2
 
 
 def rates(device: Device) -> tuple[str, float] | None:
-    """The type that tensor cores take in place of FP32 with the least change of results, and how
+    """The type that tensor cores take instead of FP32 with the least change of results, and how
     many times faster they are than the CUDA cores by the data sheet. None where it is not known.
 
     TF32 has half the rate of 16-bit types. `Sm.tensor` of CC 8.6, 8.9 and 12.0 is that with 16-bit

@@ -36,7 +36,7 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact, grid_
 
 TITLE: Final = "Gathers and scatters by index"
 SHARE: Final = Threshold(
-    0.3, "embeddings and losses of a network index for a few percent; a third is a cost of its own"
+    0.3, "embeddings and losses of a network index for a few percent; a third is a bottleneck"
 )
 MOST: Final = Threshold(0.5, "whatever the rest is, less than that is not the program's main work")
 #: Kernels and operators that add into rows.

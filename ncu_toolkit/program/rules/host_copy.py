@@ -1,11 +1,11 @@
-"""Copies between host and device hold up the step.
+"""Copies between host and device block the step.
 
 What it is
-Memory that `malloc` or NumPy gives is pageable. The driver copies it to a buffer of its own first, and
+Memory that `malloc` or NumPy gives is pageable. The driver copies it to its own buffer first, and
 the call waits for that. Pinned memory is copied by the GPU directly, while the host goes on.
 
 Why it costs time
-Nothing runs beside a pageable copy of the same thread, and it has a third to a half of the link's
+Nothing runs alongside a pageable copy of the same thread, and it reaches a third to a half of the link's
 rate. The GPU computes nothing meanwhile.
 
 How to confirm
@@ -13,11 +13,11 @@ The trace says pageable, or the rate is far below the link's. No kernel runs whi
 tens of copies of at most 64 KB follow each other: each takes as long as one of no bytes.
 
 What to change
-Pin the memory, copy asynchronously on a stream of its own, and copy the next batch while this one is
+Pin the memory, copy asynchronously on its own stream, and copy the next batch while this one is
 computed. Copy less: narrower types (uint8 images, converted on the GPU), or data that stay on the GPU.
 
 When the advice is wrong
-Pinned memory cannot be swapped out: gigabytes of it starve the host. Grace Hopper's link is another.
+Pinned memory cannot be swapped out: gigabytes of it starve the host. Grace Hopper has a faster link.
 
 Source
 CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Express rates:
@@ -70,10 +70,10 @@ _INSIDE: Final = {
 }  # fmt: skip
 #: What to do about pageable memory, by framework, and about other copies.
 _PIN: Final = {
-    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a stream of its own, one step ahead.",),
+    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a separate stream, one step ahead.",),
     "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()), and x.to("cuda", non_blocking=True) one batch ahead on a side stream.',
               "Copy narrow types (uint8, float16) and convert them on the GPU."),
-    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a stream of its own.",),
+    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a separate stream.",),
     "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
               "A NumPy array that is given to a kernel is copied in both directions at each launch.",
               "Use cuda.pinned_array for what each step must copy."),
@@ -81,7 +81,7 @@ _PIN: Final = {
 _LESS: Final = {
     "": ("Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
          "Copy both directions at a time, on two streams: the link takes both."),
-    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied anew in each call.",),
+    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied again in each call.",),
 }  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
         return s.ruled_out(f"The {s.word} copies no more than a few bytes between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
     pageable = [at for at in copies if _pageable(s, at, link)]
-    # Copies of pinned memory can run beside kernels, as far as there are kernels.
+    # Copies of pinned memory can run alongside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
     held_up = waits(s, "bulk")
@@ -175,10 +175,10 @@ def _bulk(s: StepFacts) -> StepOutcome:
     size, both = s.moved(held), {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
     hides = kernels >= HIDDEN.value * s.us(held)
     if both and hides and not pageable and all(s.ops[at].pinned for at in held):
-        return s.ruled_out("Copies of pinned memory in both directions can run beside the kernels.")
+        return s.ruled_out("Pinned copies in both directions can overlap with the kernels.")
     sorted_out = pageable or all(s.ops[at].pinned for at in copies)
     evidence = tuple(filter(None, (
-        s.part("copies_exposed", "Copies that nothing hides", us,
+        s.part("copies_exposed", "Exposed copies", us,
                f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
         fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be.")
         if sorted_out else None,
@@ -188,7 +188,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after
     idle = s.idle_us(gaps)
-    how = "while they hold up the host"
+    how = "while they block the host"
     if staging:
         how = "until the host has copied them to pinned memory"
     waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
@@ -233,12 +233,12 @@ def _moved(s: StepFacts, copies: Sequence[int], link: Link | None) -> str:
         return " The trace does not show how many bytes they move."
     if not took or not size:
         return f" They move {units.si(size, 'B')}."
-    beside = f" ({link.name} of such a GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
+    beside = f" ({link.name} of this GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
     return f" They move {units.si(size, 'B')}, at {units.si(size / took * 1e6, 'B/s')}{beside}."
 
 
 def _rate(s: StepFacts, at: int) -> float:
-    """Bytes a second of a copy; without bound for one too small to tell."""
+    """Bytes per second of a copy; without bound for one too small to tell."""
     op = s.ops[at]
     size = op.size or 0  # unknown is too small to tell
     return size / op.us * 1e6 if size >= 1 << 20 and op.us else float("inf")

@@ -15,7 +15,7 @@ other without gaps: they would come earlier by as long as it held the host.
 
 What to change
 Keep the value on the GPU and read it back every hundredth step; use functions whose result's size is
-known (`where` in place of a boolean index); wait for an event in place of the whole device.
+known (`where` instead of a boolean index); wait for an event instead of the whole device.
 
 When the advice is wrong
 The value decides what is launched next, and no form of it can stay on the GPU. A benchmark
@@ -45,10 +45,10 @@ TIMED: Final = 2
 _TRIED: Final = "convolution"
 #: Part of the late launches' time from which they are late because of the waits.
 _EARLIER: Final = 1 / 3
-#: What to do in place of a PyTorch operator that waits, by a part of its name.
+#: What to do instead of a PyTorch operator that waits, by a part of its name.
 _INSTEAD: Final = (
     (("item", "_local_scalar_dense", "is_nonzero"),
-     "Do not read values back in each step (.item(), float(), print, if): keep what the next lines need as tensors of the GPU, "
+     "Do not read values back in each step (.item(), float(), print, if): keep what the next lines need as tensors on the GPU, "
      "such as x.addcmul_(p, alpha); sum what is printed on the GPU, and read it every hundred steps."),
     (("nonzero", "index", "masked_select", "unique"),
      "Replace boolean indexing and nonzero, whose size the host must know, by torch.where or a multiplication with the mask."),

@@ -1,4 +1,4 @@
-"""The GPU waits while the host does work of its own.
+"""The GPU waits while the host does other work.
 
 What it is
 Between two launches the host does something else for hundreds of microseconds: it loads and prepares
@@ -8,8 +8,8 @@ Why it costs time
 Nothing is queued meanwhile, so that the GPU is idle for as long.
 
 How to confirm
-The idle time is in few, long pieces, each ended by a launch that began late, and the host made no
-call of CUDA in most of it. Where the trace holds Python's stacks (`ncu-toolkit profile`, or
+The idle time is in few, long gaps, each ended by a launch that began late, and the host made no
+CUDA call in most of it. Where the trace holds Python's stacks (`ncu-toolkit profile`, or
 torch.profiler with with_stack=True) the functions are named, else the ranges that the program marked.
 
 What to change
@@ -65,14 +65,14 @@ ALSO_CALLED: Final = (AGAIN, LOADER)
 _DEAR: Final = 0.2
 #: Marks of XLA: XlaCompile:#module=jit_train_step#.
 _MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit_)?(\w+)")
-#: What to do where it is compiled anew, by framework.
+#: What to do where it is compiled again, by framework.
 _ANEW: Final[dict[str, tuple[str, ...]]] = {
     "": ("Compile once, before the loop, and pass as arguments what differs from step to step.",),
-    "xla": ("Give a jitted function one shape, or a few: pad the batches to them. Each new shape compiles anew.",
+    "xla": ("Give a jitted function one shape, or a few: pad the batches to them. Each new shape compiles again.",
             "Call jax.jit once, outside of the loop. JAX_LOG_COMPILES=1 in the environment names what is compiled."),
     "torch": ("New shapes make libraries load or build other kernels: pad inputs to one shape, or a few.",),
-    "compiled": ("Each new shape may compile anew: pad inputs to one shape or a few, or torch.compile(model, dynamic=True).",
-                 "TORCH_LOGS=recompiles in the environment tells why."),
+    "compiled": ("Each new shape may compile again: pad inputs to one shape or a few, or torch.compile(model, dynamic=True).",
+                 "TORCH_LOGS=recompiles in the environment shows why."),
     "cupy": ("Make kernels (RawKernel, cupy.fuse) once, outside of the loop, and pass numbers as arguments, not in the source.",),
     "numba": ("Decorate kernels once, outside of the loop, and call them with arguments of one type.",),
 }  # fmt: skip
@@ -104,18 +104,18 @@ def find(s: StepFacts) -> StepOutcome:
     us = min(sum(each.us for each in late), s.idle_us(gaps))
     longest = max((each.end - each.start for each in late), default=0) / 1e3
     evidence = (
-        s.part("idle_long", "Idle in long pieces", us,
+        s.part("idle_long", "Idle in long gaps", us,
                f"Part of the {s.word} in which the GPU waited for a launch that came late by hundreds of microseconds."),
-        fact("idle_longest", "Longest piece", longest, "us", "The longest of them.", OTHER_WORK),
+        fact("idle_longest", "Longest gap", longest, "us", "The longest of them.", OTHER_WORK),
     )  # fmt: skip
     if not s.worth(us):
-        return s.ruled_out("The host is never away for long.", *evidence)
+        return s.ruled_out("The host never stops launching for long.", *evidence)
     doing = _Doing(s, late, us, ranges, loads)
-    typical, several = s.step.window, units.counted(len(late), "long piece")
+    typical, several = s.step.window, units.counted(len(late), "long gap")
     if any(not typical.start <= each.start < typical.end for each in late):
-        several += f" of {len(s.step.windows)} steps"
+        several += f" over {len(s.step.windows)} steps"
     pieces = (
-        f"{units.counted(len(late), 'piece')} of idle time add up to {units.duration(us)}, the longest {units.duration(longest)}.",
+        f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.",
     )
     found = s.finding(
         f"The GPU is idle for {s.of_step(us)} in {several}, {doing.words}",
@@ -157,7 +157,7 @@ class _Doing:
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
-            other = "does something other than launching"
+            other = "does other work"
             between = f", after {' and before '.join(self.lines)}" * (len(self.lines) > 1)
             self.words = (
                 f"while the host {f'is in {range_words(ranges, us)}' if most else other}{between}."

@@ -2,18 +2,18 @@
 
 What it is
 A launch with fewer blocks than half of the SMs leaves most of the GPU idle. On one stream the next one
-waits for it, even where it needs nothing of it.
+waits for it, even if it does not depend on it.
 
 Why it costs time
 The time of the launches adds up, while most SMs have nothing to do.
 
 How to confirm
-Launches with few blocks take a large part of the step, and no other work runs beside them.
+Launches with few blocks take a large part of the step, and no other work runs alongside them.
 
 What to change
 Split the work of each launch into more blocks, or give it more work: a larger batch, or requests
 served together. Launch independent work on several streams, or capture it in a graph whose branches run
-side by side. Long launches of the author's own kernels are told as those kernels' cause (grid-too-small).
+side by side. Long launches of the author's own kernels are reported as those kernels' own bottleneck (grid-too-small).
 
 When the advice is wrong
 The work of a launch cannot be split, and each needs the result of the one before, which no trace
@@ -72,14 +72,14 @@ def find(s: StepFacts) -> StepOutcome:
     filled = {at: s.account.exclusive_us[at] * blocks_of[at] / sms for at in small}
     evidence = (
         s.part("small_grids", "In small grids", us,
-               f"Part of the {s.word} in launches of fewer blocks than half of the SMs, with nothing beside them.", SHARE),
+               f"Part of the {s.word} in launches of fewer blocks than half of the SMs, running alone.", SHARE),
         fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
     )  # fmt: skip
     if not s.worth(us, SHARE):
         return s.ruled_out_by_grids(
             f"Launches that fill less than half of the GPU take little of the {s.word}.", *evidence
         )
-    # nothing in the step could run beside its only launch; an author's own are split, down to the
+    # nothing in the step could run alongside its only launch; an author's own are split, down to the
     # time that a launch takes anyway
     alone = sum(launch is not None for launch in s.launches) == 1
     authors = [at for at in small if alone or authored(small[at].kernel)]
@@ -98,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         us - stays,
         ops=sorted(work),
         evidence=evidence,
-        arithmetic=f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} in place of {units.duration(us)}.",
+        arithmetic=f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} instead of {units.duration(us)}.",
         advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
         if grid
         else s.advice(**_ADVICE),

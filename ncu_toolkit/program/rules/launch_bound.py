@@ -9,7 +9,7 @@ The GPU is idle from the end of a kernel until the next launch reaches it. A fas
 nothing then.
 
 How to confirm
-The launches of the idle time began after the work before had ended. The time between launches is
+The launches after idle time began after the previous work had ended. The time between launches is
 longer than the kernels. Half the batch takes the same time. Late launches that belong to a more
 particular cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
 
@@ -18,7 +18,7 @@ Launch less often: compile or fuse the operators, capture the step in a CUDA gra
 in each launch by a larger batch.
 
 When the advice is wrong
-Recording slows the host: 1 to 3 microseconds a launch, more with stacks and shapes. Time the
+Recording slows the host: 1 to 3 microseconds per launch, more with stacks and shapes. Time the
 program without it. A step whose shapes change each time cannot be captured as it is.
 
 Source
@@ -43,7 +43,7 @@ MANY: Final = Threshold(
     8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
 )
 WAITING: Final = Threshold(
-    0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us a launch"
+    0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us per launch"
 )
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
 ALSO_CALLED: Final = (_EAGER,)
@@ -54,14 +54,14 @@ _ADVICE: Final = {
     "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
     "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
     "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
-                 "TORCH_LOGS=graph_breaks in the environment tells where the compiled code ends: fix these places.", _LARGER),
+                 "TORCH_LOGS=graph_breaks in the environment shows where the compiled code ends: fix these places.", _LARGER),
     "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
     "numba": ("Merge small kernels, or give each more work.",
               "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
-    "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with a dimension more.",
+    "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with one more dimension.",
              "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
 }  # fmt: skip
-#: Said first where the step waits for the GPU.
+#: Comes first where the step waits for the GPU.
 _WAITS: Final = {
     "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: fix that first.",),
     "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: fix that first.",),
@@ -78,7 +78,7 @@ def find(s: StepFacts) -> StepOutcome:
     us = s.idle_us(late)
     evidence = (
         s.part("idle_late", "Idle, launched late", us,
-               f"Part of the {s.word} in which the GPU had nothing queued and the host was on its way to the next launch.", WAITING),
+               f"Part of the {s.word} in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
         fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", MANY),
         fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 What it is
 `.contiguous()`, `.to(dtype)`, `cat`, transposes before a library's kernel, and conversions between the
-layouts of images (NCHW, NHWC) compute nothing: they bring data into another form.
+layouts of images (NCHW, NHWC) compute nothing: they only rearrange data.
 
 Why it costs time
 Each reads its data and writes them again.
@@ -36,22 +36,22 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
 
 TITLE: Final = "Copies and conversions on the GPU"
 _IMAGES: Final = "conversions between NCHW and NHWC"
-_ORDER: Final = "copies into another order"
+_ORDER: Final = "layout changes"
 #: What copies are by their kernels' names, in the order in which they are tried, and advice. PyTorch converts by a kernel named after
 #: a narrow type, or with its "unrolled" kernel or one that is not "nocast". A plain copy in its elementwise kernel has strides.
 _KINDS: Final = {
     _IMAGES: (r"(?i)nchwtonhwc|nhwctonchw", "Convolutions on tensor cores want NHWC: model.to(memory_format=torch.channels_last), "
         "and x = x.to(memory_format=torch.channels_last) for its input."),
-    "conversions of type": (r"float\d+\w*_copy_kernel|(?:unrolled_elementwise_kernel|gpu_kernel_impl)<\S*direct_copy|(?i:convert)",
-        "Conversions of type come from torch.autocast, at each operator, and from .to(): torch.compile fuses them. For inference convert "
-        "the model once (model.to(torch.bfloat16)), if its results stay good; in training that loses small updates of weights."),
-    "concatenations": (r"CatArray", "Concatenations are torch.cat and torch.stack, or the gradients of split, chunk and unbind: "
+    "type conversions": (r"float\d+\w*_copy_kernel|(?:unrolled_elementwise_kernel|gpu_kernel_impl)<\S*direct_copy|(?i:convert)",
+        "Type conversions come from torch.autocast, at each operator, and from .to(): torch.compile fuses them. For inference convert "
+        "the model once (model.to(torch.bfloat16)), if it stays accurate enough; in training that loses small updates of weights."),
+    "concatenations": (r"CatArray", "Concatenations come from torch.cat and torch.stack, or the gradients of split, chunk and unbind: "
         "write the parts into slices of one tensor."),
-    _ORDER: (r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)", "Copies into another order are contiguous(), "
+    _ORDER: (r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)", "Layout changes come from contiguous(), "
         "or reshape() and operators after a transpose or permute: keep the order that the next operator reads."),
 }  # fmt: skip
 _FFT: Final = (
-    "Copies into another order are torch.fft's where its axis is not the last (one call over several axes, fftn, makes fewer), and "
+    "Layout changes come from torch.fft where its axis is not the last (one call over several axes, fftn, makes fewer), and from "
     "contiguous(), or operators after a transpose or permute."
 )
 #: A kind of copies with less of their time is not named.
@@ -84,26 +84,26 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(reason, *evidence)
     parts = [f"{kind} ({units.duration(kinds[kind])})" for kind in large]
     mostly = "mostly" if sum(kinds[kind] for kind in large) > us / 2 else "of them"
-    said = f", {mostly} {units.listed(parts)}" if large else ""
+    text = f", {mostly} {units.listed(parts)}" if large else ""
     if large and kinds[large[0]] > 0.999 * us:
-        said = f", all of them {large[0]}"
+        text = f", all of them {large[0]}"
     if _IMAGES not in large:
         s.useless.add("channels-last")
     advice = "Keep arrays in the order and type that the next kernel reads, without copies."
     order = _FFT if "fft" in s.classes else _KINDS[_ORDER][1]
-    told = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
+    fixes = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
     return s.finding(
-        f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{said}: {s.of_step(us)}.",
+        f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{text}: {s.of_step(us)}.",
         "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
         us,
         ops=places,
         evidence=evidence,
-        advice=s.advice(advice, torch=tuple(told) or (advice,)),
+        advice=s.advice(advice, torch=tuple(fixes) or (advice,)),
     )
 
 
 def _meant(s: StepFacts) -> Iterator[int]:
-    """Copies that the step needs: what the program's author wrote as a kernel of its own, and the
+    """Copies that the step needs: what the program's author wrote as its own kernel, and the
     copy before a sort, which works in place."""
     for queue in s.queues:
         work = [at for at in queue if s.classes[at] != "set"]

@@ -1,7 +1,7 @@
-"""The optimizer updates each parameter by launches of its own.
+"""The optimizer updates each parameter by its own launches.
 
 What it is
-Adam as its formula has it is ten to fourteen elementwise launches for each parameter tensor, a thousand
+Adam written as its formula is ten to fourteen elementwise launches for each parameter tensor, a thousand
 for a small model. The "foreach" form takes all parameters in each launch, and still passes over them
 ten times; the "fused" form passes over them once.
 
@@ -13,7 +13,7 @@ Launches with addcmul, sqrt and addcdiv (Adam) in their names follow each other 
 a few for each parameter. An average of the parameters (EMA) is the same with lerp, or mul and add.
 
 What to change
-Construct the optimizer with fused=True. Write one of your own over lists of parameters
+Construct the optimizer with fused=True. Write your own over lists of parameters
 (torch._foreach_*), or compile it; if it is Adam, PyTorch's fused form is faster still.
 
 When the advice is wrong
@@ -108,7 +108,7 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
 def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
     ops = update.ops
     us = s.us(ops)
-    name = update.name or ("An optimizer written out" if update.written else "The optimizer")
+    name = update.name or ("A hand-written optimizer" if update.written else "The optimizer")
     evidence = (
         s.part("optimizer", "Optimizer", us, f"Part of the {s.word} in launches of the optimizer."),
         fact("optimizer_launches", "Its launches", len(ops), "count", f"Launches of the optimizer in the {s.word}."),
@@ -119,7 +119,7 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
             return s.ruled_out("The optimizer is fused.", *evidence)
         left = us * _FUSED / _FOREACH
         gaps: list[int] = []
-        said = f"The optimizer passes over the parameters in {len(kernels)} kinds of launches and takes {s.of_step(us)}."
+        text = f"The optimizer passes over the parameters in {len(kernels)} kinds of launches and takes {s.of_step(us)}."
         how = f"A fused Adam moves {_FUSED} words for each parameter, these launches about {_FOREACH}: "
         how += f"{units.duration(us)} × {_FUSED}/{_FOREACH} = {units.duration(left)} stay."
     else:
@@ -129,13 +129,13 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
         gaps = _patterns.gaps_within(s, ops)
         roots = sum(s.operations[at] == "sqrt" for at in ops)
         each = f", about {round(len(ops) / roots)} for each of {roots} parameters" if roots else ""
-        said = f"{name} updates the parameters in {units.count(len(ops))} launches{each}. With the gaps between them they take "
-        said += f"{s.of_step(us + s.idle_us(gaps))}."
+        text = f"{name} updates the parameters in {units.count(len(ops))} launches{each}. With the gaps between them they take "
+        text += f"{s.of_step(us + s.idle_us(gaps))}."
         how = f"One pass of Adam moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay "
         how += f"of {units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
     made = f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name in _FORMS else 'AdamW'}(..., fused=True)."
     return s.finding(
-        said,
+        text,
         "medium" if update.foreach and not update.name else "high",
         s.faster(ops, us - left) if update.foreach else s.merged([ops], [left]),
         ops=ops,

@@ -1,14 +1,14 @@
-"""Copies from pinned memory wait in line with kernels that they could run beside.
+"""Copies from pinned memory queue behind kernels that they could overlap with.
 
 What it is
-Copies have engines of their own. On the stream of the kernels, each runs when the kernel before it has
-ended, and the next kernel waits for it.
+Copies have their own engines. On the kernels' stream, each runs only after the kernel before it, and the
+next kernel waits for it.
 
 Why it costs time
 The step takes the sum of copying and computing, where it could take the larger of both.
 
 How to confirm
-The copies are asynchronous and from pinned memory, and no kernel runs beside them.
+The copies are asynchronous and from pinned memory, and no kernel overlaps with them.
 
 What to change
 Copy one batch ahead into a second buffer, on a stream for each direction, ordered by events. The host
@@ -54,27 +54,27 @@ def find(s: StepFacts) -> StepOutcome:
     us = s.us(inline)
     size = s.moved(inline)
     evidence = tuple(filter(None, (
-        s.part("copies_inline", "Copies in line", us,
+        s.part("copies_inline", "Copies not overlapped", us,
                f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
         None if size is None else fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."),
     )))  # fmt: skip
     edit = Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline))
     if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
-        reason = "Copies from or to pinned memory run beside kernels, or are short."
+        reason = "Copies from or to pinned memory overlap with kernels, or are short."
         return s.ruled_out(reason, *evidence)
     ways = "each direction" if len({s.ops[at].path for at in inline}) > 1 else "the copies"
     waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
     return s.finding(
-        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the stream of the kernels, with nothing beside them: {s.of_step(us)}.",
+        f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the kernels' stream, not overlapped with anything: {s.of_step(us)}.",
         "medium",
         edit,
         ops=inline,
         evidence=evidence,
         advice=s.advice(
-            f"Use two buffers, and a stream of its own for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
+            f"Use two buffers, and a separate stream for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
             *waits,
             torch=(
-                f"Use two buffers, and a stream of its own for {ways} (torch.cuda.stream, non_blocking=True): copy the next batch while "
+                f"Use two buffers, and a separate stream for {ways} (torch.cuda.stream, non_blocking=True): copy the next batch while "
                 "kernels work on this one. Order them by events (record, wait_event).",
                 *waits,
             ),

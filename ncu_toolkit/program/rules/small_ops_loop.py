@@ -15,7 +15,7 @@ or more with other grids each time, as items of different size need, or about a 
 the same.
 
 What to change
-Give all items to one launch: a dimension more, vmap, a batched routine for products. Where each pass
+Process all items in one launch: one more dimension, vmap, a batched routine for products. Where each pass
 needs the one before (a recurrence, sweeps of a solver): loop inside one kernel, or a CUDA graph.
 
 When the advice is wrong
@@ -43,15 +43,15 @@ TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small net
 _ADVICE: Final = {
     "": ("If each pass needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
          "launch (grid.sync). A CUDA graph of the passes is less work.",
-         "If none does: one launch with a grid dimension more, for the items."),
-    "torch": ("If no pass needs another's result: one call for all items, with a dimension more (torch.stack before the operator, torch.vmap). Boxes "
+         "If none does: one launch with one more grid dimension, for the items."),
+    "torch": ("If no pass needs another's result: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). Boxes "
               "or sequences of different size: one call that takes all (F.grid_sample, torch.nested, index_select).",
               'If each needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
     "xla": ("If no pass needs another's result: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
-    "cupy": ("If no pass needs another's result: one call over an array with a dimension more.",
+    "cupy": ("If no pass needs another's result: one call over an array with one more dimension.",
              "If each needs the one before: loop inside one RawKernel, or capture the passes (cupy.cuda.Stream.begin_capture)."),
     "numba": ("If each pass needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or in all (cuda.cg.this_grid().sync()).",
-              "If none does: one launch whose grid has a dimension more, for the items."),
+              "If none does: one launch whose grid has one more dimension, for the items."),
 }  # fmt: skip
 _ITEMS: Final = (
     "Items of different size in one pass: put them one after another in one tensor, with an index of the item for each row "
@@ -91,8 +91,8 @@ def find(s: StepFacts) -> StepOutcome:
     launch = s.launches[first[0]]
     passes = dict(items).get(first, 0)
     batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
-    said = f"They are matrix products: one batched call does them ({batched})."
-    products = (said,) * all(s.classes[at] == "product" for loop in loops for at in loop)
+    text = f"They are matrix products: one batched call does them ({batched})."
+    products = (text,) * all(s.classes[at] == "product" for loop in loops for at in loop)
     name = launch.function if launch else ""
     varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
     varied = varied and s.framework == "torch"
@@ -101,14 +101,14 @@ def find(s: StepFacts) -> StepOutcome:
         kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
     return s.finding(
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
-        f"take {s.of_step(us + idle)}. One {'pass over all items' if passes else 'launch'} could do the work of a loop.",
+        f"take {s.of_step(us + idle)}. One {'batched pass over all items' if passes else 'launch'} could replace a loop.",
         "low",
         s.merged([*loops, *copies], [*times, *map(s.longest, copies)]),
         ops=places,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} in place of {units.duration(us)}, and the "
-        f"gaps between them ({units.duration(idle)}) go.",
+        arithmetic=f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} instead of {units.duration(us)}, and the "
+        f"gaps between them ({units.duration(idle)}) disappear.",
         advice=(*_ITEMS * varied, *products, *s.advice(**_ADVICE)),
     )
 

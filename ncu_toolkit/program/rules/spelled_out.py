@@ -1,7 +1,7 @@
-"""A norm, an activation, a softmax or a loss is computed step by step, a launch for each.
+"""A norm, an activation, a softmax or a loss is computed step by step, with one launch for each.
 
 What it is
-Mean, difference, square, mean, root, product: a layer norm as its formula has it is eight launches.
+Mean, difference, square, mean, root, product: a layer norm written as its formula is eight launches.
 The same is true of GELU by its tanh, softmax by exp and sum, cross-entropy by log and gather.
 
 Why it costs time
@@ -43,15 +43,15 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for group in groups for at in group]
     us, stays = s.us(places), sum(map(s.longest, groups))
     evidence = (
-        s.part("written_out", "Written out", us, f"Part of the {s.word} in launches that compute a known function step by step."),
+        s.part("written_out", "Unfused", us, f"Part of the {s.word} in launches that compute a known function step by step."),
     )  # fmt: skip
     if not groups:
-        return s.ruled_out("No norm, GELU, softmax or loss is written out.", *evidence)
+        return s.ruled_out("No norm, GELU, softmax or loss is unfused.", *evidence)
     calls = units.listed([*dict.fromkeys(_CALLS[name.removesuffix(" backward")] for name in found)])
-    told = [units.counted(len(each), name) for name, each in found.items()]
+    kinds = [units.counted(len(each), name) for name, each in found.items()]
     return s.finding(
-        f"{units.listed(told)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
-        f"{s.of_step(us)} as written.",
+        f"{units.listed(kinds)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
+        f"{s.of_step(us)} as they are.",
         "medium",
         s.merged(groups, most=False),
         ops=places,
@@ -65,7 +65,7 @@ def find(s: StepFacts) -> StepOutcome:
             ),
             compiled=(
                 f"Call {calls}.",
-                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",
+                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment shows where its code ends.",
             ),
             cupy=("Write each as one cupy.fuse function or RawKernel.",),
             xla=("Put them into one jax.jit function.",),

@@ -1,12 +1,12 @@
-"""Attention is computed by separate launches, with the whole matrix of scores in memory.
+"""Attention is computed by separate launches, with the whole score matrix in memory.
 
 What it is
 Queries times keys, scale, mask, softmax, dropout and the product with the values are separate
 launches. Each writes the scores, one number for each pair of positions, and the next reads them back.
 
 Why it costs time
-The scores are far larger than what goes in and comes out. Passing over them takes longer than the
-products on tensor cores, and their memory limits the batch.
+The scores are far larger than what goes in and comes out. Reading and writing them takes longer than
+the products on tensor cores, and their memory limits the batch.
 
 How to confirm
 Between two products there is a softmax and nothing but passes over its data. The time grows with the
@@ -57,8 +57,8 @@ def find(s: StepFacts) -> StepOutcome:
     launches = len(between) + len(products)
     fused = Edit(drops=frozenset(between), keeps=s.faster([*products], handed).keeps)
     return s.finding(
-        f"{units.counted(len(found), 'attention')} in {launches} launches, forward and backward counted apart. Passing over the scores "
-        f"takes {s.of_step(inner)}, and handing them from product to product {units.duration(handed)}.",
+        f"{units.counted(len(found), 'attention pass', 'attention passes')}, forward or backward, run as {launches} kernels. Reading and writing "
+        f"the score matrix takes {s.of_step(inner)}, and passing it from product to product {units.duration(handed)}.",
         "high" if batched else "medium",
         fused,
         ops=sorted(between | products),
@@ -71,7 +71,7 @@ def find(s: StepFacts) -> StepOutcome:
         advice=s.advice(
             "Use a fused attention: cuDNN's scaled dot-product attention, or FlashAttention.",
             torch=(
-                "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...) in place of softmax(q @ k.T) @ v. In BF16 or "
+                "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...) instead of softmax(q @ k.T) @ v. In BF16 or "
                 "FP16 it uses FlashAttention.",
                 'In a model of Hugging Face: from_pretrained(..., attn_implementation="sdpa").',
             ),

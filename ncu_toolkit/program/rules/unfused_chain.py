@@ -17,7 +17,7 @@ Compile the model (torch.compile, jax.jit, cupy.fuse), or write one kernel for t
 
 When the advice is wrong
 That a launch reads what the one before wrote is not in a trace. Launches on unrelated data save no
-bytes in one kernel. Operators that the backward pass needs are written all the same.
+bytes in one kernel. Results that the backward pass needs are written anyway.
 
 Source
 PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.
@@ -32,13 +32,13 @@ from ncu_toolkit.kernel.diagnosis.thresholds import CHAIN
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
-_OWN: Final = "Or write them into your own kernel, where one is beside them."
+_OWN: Final = "Or fold them into your own kernel, if one runs before or after them."
 TITLE: Final = "Unfused elementwise kernels"
 _PASSES: Final = ("elementwise", "layout", "random")
 _ADVICE: Final = {
     "": ("Write one kernel for each chain.",),
     "torch": ("Compile the model, or the function that holds these lines: torch.compile fuses elementwise operators and reductions.",),
-    "compiled": ("torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment tells where its code ends.",),
+    "compiled": ("torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment shows where its code ends.",),
     "cupy": ("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
     "xla": ("Put the operations into one jax.jit function.",),
 }  # fmt: skip

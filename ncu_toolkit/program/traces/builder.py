@@ -406,7 +406,7 @@ class TraceBuilder:
         if self._clocks_differ:
             self.notes.append(
                 f"The clocks of host and GPU disagree: {len(early)} of {len(ops)} operations begin before the"
-                f" call that queued them, by up to {max(early) / 1e3:.0f} µs. So why the GPU waited is not told."
+                f" call that queued them, by up to {max(early) / 1e3:.0f} µs. So the trace does not show why the GPU waited."
             )
 
     def _lacks(self, ops: Sequence[Op]) -> Iterable[Lack]:

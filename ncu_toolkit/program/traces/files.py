@@ -29,7 +29,7 @@ _SQLITE: Final = b"SQLite format 3\0"
 _GZIP: Final = b"\x1f\x8b"
 #: Reports of Nsight Systems, which only its own tools read: nsys exports all but the last.
 _CLOSED: Final = (".nsys-rep", ".qdrep", ".qdstrm")
-#: What stands near the start of a trace of events in JSON.
+#: What is near the start of a trace of events in JSON.
 _OF_EVENTS: Final = re.compile(
     rb'"(traceEvents|schemaVersion|deviceProperties|displayTimeUnit)"\s*:'
 )
@@ -106,7 +106,7 @@ def _read(path: Path) -> Trace:
         return _own(path, data)
     if data[:256].lstrip()[:1] in (b"{", b"["):
         return kineto.read(path, data)
-    what = "is no trace that is read here"
+    what = "is not a trace in a known format"
     if name.endswith((SUFFIX, ".sqlite")):
         what = f"is damaged: it does not start as a {path.suffix} file does"
     raise InputProblem(
@@ -198,7 +198,7 @@ def _problem(trace: Trace) -> str:
             return f"a {what} is not in its table"
     for device in trace.devices:
         if not all(map(math.isfinite, (device.max_sm_hz, device.max_memory_hz))):
-            return "a clock rate is no number"
+            return "a clock rate is not a number"
     return ""
 
 

@@ -61,7 +61,7 @@ _LONGEST: Final = 4000
 _SIZES: Final = 12
 _RECORD: Final = "Record it with torch.profiler on an NVIDIA GPU: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 _AGAIN: Final = "Let the program end, so that the profiler writes all of it, or copy the file again"
-#: Where the list of events begins, what stands between two of them, and what after the last.
+#: Where the list of events begins, what is between two of them, and what after the last.
 _LIST: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN: Final = re.compile(rb',\s*(?=\{\s*"(?:ph|name)"\s*:)')
 _END: Final = re.compile(rb"(?<=\})\s*\]\s*[,}]")
@@ -78,7 +78,7 @@ class _KinetoFile(msgspec.Struct):
 
 
 class _Arguments(msgspec.Struct, gc=False):
-    """What is read of an event's arguments. Anything may stand in each."""
+    """What is read of an event's arguments. Each may hold anything."""
 
     correlation: Any = None
     device: Any = None
@@ -459,13 +459,13 @@ def _three(value: Any) -> Extents | None:
 def _sizes(dims: Any) -> Iterator[str]:
     """`[128, 64]` for each input of an operator that is a tensor, or a list of some."""
     rest = list(reversed(dims)) if type(dims) is list else []
-    told = 0
-    while rest and told < _SIZES:
+    held = 0
+    while rest and held < _SIZES:
         each = rest.pop()
         if type(each) is not list or not each:
             continue
         if all(type(size) is int for size in each):
-            told += 1
+            held += 1
             yield f"[{', '.join(map(str, each[:_SIZES]))}]"
         else:
             rest.extend(reversed(each[:_SIZES]))

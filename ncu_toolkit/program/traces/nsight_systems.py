@@ -155,7 +155,7 @@ class _Database:
             )
         if log := _log_beside(path):
             self._to.notes.append(
-                f"'{log.name}' beside the database holds changes that are not read: end what still writes it, or export it again."
+                f"'{log.name}' next to the database holds changes that are not read: end what still writes it, or export it again."
             )
         self._strings: dict[int, str] = {}
 
@@ -170,9 +170,9 @@ class _Database:
         self._copies()
         self._graphs()
         self._calls()
-        said, unrecorded = self._said(), self._to.unrecorded
+        messages, unrecorded = self._complaints(), self._to.unrecorded
         if self._to.empty or unrecorded:
-            reason = f"; Nsight Systems says: {said[0].rstrip('.')}" if said else ""
+            reason = f"; Nsight Systems says: {messages[0].rstrip('.')}" if messages else ""
             what = (
                 f"no CUDA kernel was recorded, {unrecorded}"
                 if unrecorded
@@ -184,7 +184,7 @@ class _Database:
             )
         self._marks()
         self._program()
-        self._to.notes += [f"Nsight Systems: {text}" for text in said]
+        self._to.notes += [f"Nsight Systems: {text}" for text in messages]
         return self._to.trace(f"Nsight Systems {self._version()}".rstrip())
 
     def _check(self) -> None:
@@ -394,8 +394,8 @@ class _Database:
                 program = visible(re.split(r"[/\\]", name)[-1], 100)
                 self._to.program = "" if program.startswith("nsys") else program  # not yet started
 
-    def _said(self) -> list[str]:
-        """What nsys said about CUDA events that it has not."""
+    def _complaints(self) -> list[str]:
+        """What nsys reports about CUDA events that it lacks."""
         found = (
             visible(text.partition("\n")[0], 200)
             for text, severity in self._select("DIAGNOSTIC_EVENT", "text", "severity")

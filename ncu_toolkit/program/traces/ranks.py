@@ -22,7 +22,7 @@ Array = numpy.ndarray[Any, Any]
 
 #: Their ends differ between ranks: some need not wait for the others.
 _ONE_SIDED: Final = ("broadcast", "send and receive", "collective")
-#: Ranks that come to a collective within so many nanoseconds come at once.
+#: Ranks that come to a collective within this many nanoseconds come at once.
 _AT_ONCE_NS: Final = 20_000
 #: Collectives from which a clock's drift is fitted, and by which counts of two ranks may differ.
 _DRIFT, _SHIFTS = 20, 64
@@ -30,7 +30,7 @@ _DRIFT, _SHIFTS = 20, 64
 _MOST_DRIFT: Final = 1e-3
 #: Part of the step (0-1) from which waiting for one rank, or traffic, is worth a card.
 WORTH: Final = 0.03
-#: The late rank makes the others wait so many times as long as the next one does.
+#: The late rank makes the others wait this many times as long as the next one does.
 _LATER: Final = 2.0
 
 
@@ -302,7 +302,7 @@ def _aligned(
 
 def job_of(lines: Sequence[Timeline], path: str) -> Job | None:
     """The job whose ranks these are; None where their collectives cannot be joined: these are
-    programs of their own then."""
+    their own programs then."""
     known = [line.rank for line in lines]
     if len(lines) < 2 or any(not len(line.times) for line in lines):
         return None

@@ -39,7 +39,7 @@ _NEAR_NS: Final = 50_000
 _LEAST_NS: Final = 1_000
 #: Launches that a GPU takes ahead (1,024): from half of them on, a launch that takes long waits for room.
 _AHEAD: Final = 512
-#: Part of a thread's calls that begin within calls of the main one from which it runs beside it.
+#: Part of a thread's calls that begin within calls of the main one from which it runs alongside it.
 _BESIDE: Final = 0.1
 #: Nanoseconds that recording costs a call, and one whose line our recorder looked up: medians of 3
 #: native programs and of 18 in Python.

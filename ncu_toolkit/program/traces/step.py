@@ -4,7 +4,7 @@ A step is a stretch of time: it begins with its first work and lasts until the n
 work begins, so that idle time belongs to it. Of several processes or GPUs, the one with the most
 kernel time has the step.
 
-Repetition is sought in the order in which the host queued the work, where the trace knows it:
+Repetition is searched for in the order in which the host queued the work, where the trace knows it:
 streams that run side by side change the order of starts, not of calls."""
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ MOST: Final = 0.5
 AT_END: Final = 0.3
 #: Part of the operations whose calls are known from which the order of calls is that of the work.
 KNOWN: Final = 0.9
-#: Between two loadings of modules less is enough, where nothing else repeats, and so many times.
+#: Between two loadings of modules less is enough, where nothing else repeats, and this many times.
 AFTER_LOADS: Final = 0.1
 OFTEN: Final = 5
-#: Passes of at least so many nanoseconds, that many times as many in each repeat as there are repeats,
+#: Passes of at least this many nanoseconds, that many times as many in each repeat as there are repeats,
 #: are the step: 96 tokens of one of six requests, but not 400 sweeps of one of 15 time steps, of 41 us
 #: each. Of 139 traces it changes the step of one, `hf_generate`.
 FAR_MORE: Final = 10
@@ -73,7 +73,7 @@ INMODULES: Final = 0.2
 #: Part of a range's repeats in which modules are loaded from which it is one of a compiler: those of
 #: XLA load in 0.4 to 0.7 of theirs, a step in its first.
 COMPILES: Final = 0.25
-#: Part of the kernel time of passes from which what stands between them is more than a log's.
+#: Part of the kernel time of passes from which what is between them is more than a log's.
 LOG_TIME: Final = 0.02
 #: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
 #: from which it is work of the same pass.
@@ -184,15 +184,15 @@ class _Run:
         graphs = self._graphs(int(times[0]))
         if graphs and len(graphs) < 0.6 * len(times):  # what repeats are nodes of a graph
             return self._of_marks(graphs, "Step: a launch of a CUDA graph")
-        said = self._repeat(period, int(times[-2]), int(times[-1]))
-        step = self._step(times, stop, "repeats", said)
+        text = self._repeat(period, int(times[-2]), int(times[-1]))
+        step = self._step(times, stop, "repeats", text)
         return step if len(step.windows) >= 5 or step.spread <= 1 else self._whole()
 
     def _passes(self, repeat: Repeat) -> Repeat:
         """What repeats, or its inner passes where it is hardly more than those: 40 frames and a value
         that is read for a log are no step, nor are 2,000 iterations, each of which reads a value, of
         one of three solutions, nor 96 tokens of a request. Twelve layers and a head are, or 400 sweeps
-        and a residual. Passes are sought by kernels too: an attention's grid grows with its cache."""
+        and a residual. Passes are searched for by kernels too: an attention's grid grows with its cache."""
         np = self.np
         _, times, stop = repeat
         order = self.order
@@ -241,18 +241,18 @@ class _Run:
     def _repeat(self, period: int, begin: int, end: int) -> str:
         """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
         at = (self.start >= begin) & (self.start < end)
-        said = f"Step: {units.counted(period, 'operation')}"
+        text = f"Step: {units.counted(period, 'operation')}"
         code, time, start = self.code[at], self.time[at], self.start[at]
         inner = _stretch(self.np, code, time)
         if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
             length, first, last = inner
             passes = (last - first) // length
             each = (start[first + (passes - 1) * length] - start[first]) / (passes - 1) / 1e3
-            said += (
+            text += (
                 f"; inner loop of {units.count(length)}, {units.count(passes)} times "
                 f"({units.duration(float(each))} each)"
             )
-        return said
+        return text
 
     # ---- marks
 
@@ -282,7 +282,7 @@ class _Run:
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
 
     def _compiles(self, marks: Sequence[Mark], loads: Array) -> bool:
-        """Whether modules are loaded in so many ranges that they are a compiler's."""
+        """Whether modules are loaded in this many ranges that they are a compiler's."""
         ends = ([mark.start for mark in marks], [mark.end for mark in marks])
         first, last = (self.np.searchsorted(loads, each) for each in ends)
         return bool((last > first).mean() > COMPILES)
@@ -384,7 +384,7 @@ class _Run:
         inside: Array = np.where((at >= 0) & (self.queued <= ends[at]), at, -1)
         return inside
 
-    def _of_marks(self, marks: Sequence[Mark], said: str) -> Step:
+    def _of_marks(self, marks: Sequence[Mark], text: str) -> Step:
         """Steps from mark to mark. One begins as the host passes its mark, or once the work queued
         before is done, but no later than its own first work; the last ends with its mark and work."""
         np = self.np
@@ -402,7 +402,7 @@ class _Run:
             marked[0] = own[0]  # what the GPU did before may not be recorded
         last = inside == inside[main].max()
         stop = max(int(self.end[last].max()), marks[int(place[-1])].end)
-        return self._step(np.minimum(own, np.maximum(marked, before)), stop, "marked", said)
+        return self._step(np.minimum(own, np.maximum(marked, before)), stop, "marked", text)
 
     # ---- repetition
 
@@ -528,7 +528,7 @@ class _Run:
 
     # ---- windows
 
-    def _step(self, times: Array, stop: int, how: Any, said: str) -> Step:
+    def _step(self, times: Array, stop: int, how: Any, text: str) -> Step:
         """The step whose windows begin at `times`; the last one ends at `stop`."""
         np = self.np
         times = np.unique(times)
@@ -559,7 +559,7 @@ class _Run:
             windows=tuple(kept),
             typical=typical,
             how=how,
-            said=f"{said}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
+            said=f"{text}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
             covered=covered / max(ends - kept[0].start, covered, 1),
             rest=tuple(left),
             spread=float(high - low) / 2 / middle if middle else 0.0,
@@ -593,7 +593,7 @@ class _Run:
         left = []
 
         def leave(out: Sequence[bool], many: str, *words: str) -> list[Window]:
-            """The windows without some, which are told with their time."""
+            """The windows without some, whose time is stated."""
             took = sum(window.us for window, each in zip(windows, out, strict=True) if each)
             left.append(f"{units.counted(sum(out), *words)} {many} ({units.duration(took)})")
             return [window for window, each in zip(windows, out, strict=True) if not each]
@@ -631,11 +631,11 @@ class _Run:
             if enough and all_left[at] >= MOST * all_left[0]:
                 first = max(first, int(at))
         run = "run" if self.trace.timed else "report"
-        said = f"No part of the {run} repeats, so it is the whole {run}"
+        text = f"No part of the {run} repeats, so this is the whole {run}"
         if first:
             took = units.duration(float(work[:first].sum()) / 1e3)
-            said += f" after the first {units.counted(first, 'operation')} ({took}), among which modules were loaded"
-        return self._step(self.start[first : first + 1], int(self.end.max()), "whole", said)
+            text += f" after the first {units.counted(first, 'operation')} ({took}), which loaded modules"
+        return self._step(self.start[first : first + 1], int(self.end.max()), "whole", text)
 
 
 def range_name(name: str) -> str:

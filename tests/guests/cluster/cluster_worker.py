@@ -34,7 +34,7 @@ def folder() -> Path:
     return Path(os.environ["FAKE_CLUSTER"])
 
 
-def told(name: str) -> str:
+def setting(name: str) -> str:
     path = folder() / name
     return path.read_text() if path.is_file() else ""
 
@@ -64,8 +64,8 @@ class Bench:
     def measure(self, parameters: Parameters, repeats: int, limit_us: float | None) -> Round:
         tune._check_context()
         key = json.dumps(dict(sorted(parameters.items())))
-        time.sleep(float(told("seconds") or 0.01))
-        if told("break") == key:
+        time.sleep(float(setting("seconds") or 0.01))
+        if setting("break") == key:
             Bench.broken = True
             raise KernelProblem("an illegal memory access was encountered")
         with (folder() / "measured").open("a") as sink:
@@ -95,7 +95,7 @@ def synchronize(what: str) -> None:
 
 
 def probe() -> tuple[float, float, str]:
-    return float(told(f"probe-{worker_name()}") or 1000.0), 100.0, ""
+    return float(setting(f"probe-{worker_name()}") or 1000.0), 100.0, ""
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
@@ -107,11 +107,11 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cuda, "uuid", lambda: f"GPU-{worker_name()}")
     patch.setattr(timing, "probe", probe)
     patch.setattr(cluster, "machine", lambda: {"GPU": cuda.device().name, "Compiler": "nvcc 13"})
-    model = told(f"model-{os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
+    model = setting(f"model-{os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
     if model:
         patch.setattr(cuda, "device", lambda: replace(fake_gpu.DEVICE, name=model))
-    if told("version"):
-        patch.setattr(cluster, "__version__", told("version"))
+    if setting("version"):
+        patch.setattr(cluster, "__version__", setting("version"))
 
 
 def dask_setup(worker: object) -> None:

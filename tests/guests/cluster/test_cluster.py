@@ -151,7 +151,7 @@ def prepare() -> None:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Processes, Path]]:
-    """Two workers in processes of their own, and the folder that they read."""
+    """Two workers in their own processes, and the folder that they read."""
     from distributed import LocalCluster
 
     folder = tmp_path_factory.mktemp("processes")
@@ -289,13 +289,13 @@ def test_a_profile_goes_on_where_its_client_was_killed(two: tuple[Processes, Pat
     began = len(ran(folder))
     code, err = command(*PROFILE, "--cluster", made.address)
     assert code == EXIT_OK, err
-    told = re.search(r"(\d) of 2 cases are profiled and 2 timed, and kept", err)
-    assert told, err
+    reported = re.search(r"(\d) of 2 cases are profiled and 2 timed, and kept", err)
+    assert reported, err
     # A report that was written just before the kill is kept too, though the manifest lacked it.
-    assert int(told[1]) >= len(finished)
+    assert int(reported[1]) >= len(finished)
     again = ran(folder)[began:]
     assert not set(finished) & set(again), "nothing finished is profiled twice"
-    assert len(again) >= 2 - int(told[1])
+    assert len(again) >= 2 - int(reported[1])
     run = store.load_run(only_run(), live=True)
     assert {case.state for case in run.cases} == {"profiled"}
     assert {profile.context.rung for profile in run.profiles if profile.context} == set(RUNGS)
@@ -328,7 +328,7 @@ def test_bench_and_record_on_a_cluster(
     (path / "index.html").unlink()
     code, err = command(*words)
     assert code == EXIT_OK, err
-    assert f"{path.name} goes on: 2 timings and 0 reports are kept" in err
+    assert f"{path.name} resumes: 2 timings and 0 reports are kept" in err
     assert "Verify and time: 2 to do" in err
     assert len(store.load_run(only_run(), live=True).timings) == 4
 
@@ -430,7 +430,7 @@ def test_workers_run_only_this_projects_functions(inside: Path) -> None:
     with simulated(1) as made, opened(made.scheduler_address) as where:
         (done,) = where.run(os.getcwd, [()])
     assert isinstance(done.error, UsageProblem)
-    assert "is no task of ncu-toolkit" in str(done.error)
+    assert "is not a task of ncu-toolkit" in str(done.error)
 
 
 def test_another_version_on_a_worker_is_one_line(
@@ -471,7 +471,7 @@ def test_a_cluster_without_gpus(inside: Path, monkeypatch: pytest.MonkeyPatch) -
         ("http://host:80", "", EXIT_USAGE, "is not an address. Write it as tcp://host:8786"),
         ("none.yaml", None, EXIT_USAGE, "'none.yaml' cannot be read: No such file or directory"),
         ("a.yaml", "a: [", EXIT_USAGE, "'a.yaml' is not YAML"),
-        ("a.yaml", "adress: tcp://a:1", EXIT_USAGE, "'adress' is no known key; keys are address,"),
+        ("a.yaml", "adress: tcp://a:1", EXIT_USAGE, "'adress' is not a known key; keys are address,"),
         ("a.yaml", "slurm: {queue: gpu}\njobs: 0", EXIT_USAGE, "'jobs' is 0, expected a number"),
         ("a.yaml", "address: tls://h:1\nsecurity: {tls_ca_file: /no/ca.pem}", EXIT_USAGE, "'security.tls_ca_file' names no file"),
         ("tcp://127.0.0.1:9", "", EXIT_ENVIRONMENT, "no Dask scheduler answers at tcp://127.0.0.1:9"),

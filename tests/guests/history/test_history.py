@@ -151,13 +151,13 @@ def writer(name: str, count: int) -> Iterator[subprocess.Popen[str]]:
 def test_two_writers_and_one_that_is_killed_lose_nothing() -> None:
     with writer("one", 5) as one, writer("two", 5) as two, writer("killed", 999) as killed:
         assert killed.stdout is not None
-        told = [killed.stdout.readline().strip() for _ in range(3)]
+        reported = [killed.stdout.readline().strip() for _ in range(3)]
         killed.send_signal(signal.SIGKILL)
-        told += killed.stdout.read().split()
+        reported += killed.stdout.read().split()
         assert (one.wait(), two.wait()) == (0, 0)
     found = runs()
     assert {f"{name}-{number:02}" for name in ("one", "two") for number in range(5)} <= {*found}
-    assert {*told} <= {*found}
+    assert {*reported} <= {*found}
     assert len(found) == len({*found})
 
 

@@ -56,9 +56,9 @@ def kept() -> None:
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main(["history", *words])
-    told = capsys.readouterr()
-    assert "Traceback" not in told.err
-    return int(ended.value.code or 0), told.out, told.err
+    reported = capsys.readouterr()
+    assert "Traceback" not in reported.err
+    return int(ended.value.code or 0), reported.out, reported.err
 
 
 @pytest.mark.usefixtures("kept")
@@ -187,7 +187,7 @@ def test_an_empty_history_says_how_to_fill_it(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("kept")
-def test_a_damaged_file_is_told_after_the_rest(
+def test_a_damaged_file_is_reported_after_the_rest(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     (folder / "bad.parquet").write_bytes(b"PAR1")
@@ -281,9 +281,9 @@ def test_a_run_is_kept_and_a_history_that_cannot_be_written_is_a_note(
     assert (row["run"], row["gpu_uuid"], row["git_commit"], row["git_dirty"]) == ("one", "GPU-1", "c0ffee", True)  # fmt: skip
     monkeypatch.setenv(history.VARIABLE, str(made / "run.json"))
     keep(loaded, made, Here())
-    told = capsys.readouterr()
-    assert told.err.startswith("note: this run is not in the history: ")
-    assert told.err.count("\n") == 1
+    reported = capsys.readouterr()
+    assert reported.err.startswith("note: this run is not in the history: ")
+    assert reported.err.count("\n") == 1
 
 
 def test_sparklines() -> None:

@@ -75,11 +75,11 @@ def test_the_budget_is_kept(served: Served, budget: int) -> None:
 
 
 def test_what_cannot_be_answered_is_one_line(served: Served) -> None:
-    for name, said in (
+    for name, message in (
         ("empty.ncu-trace", "has no kernel"),
         ("torn.ncu-trace", "'torn.ncu-trace'"),
     ):
-        with pytest.raises(InputProblem, match=said) as refused:
+        with pytest.raises(InputProblem, match=message) as refused:
             served.tools.call("analyze", {"report": name})
         assert "/tmp" not in tools.error_line(refused.value)
     with pytest.raises(InputProblem, match="is a trace, and `compare` takes reports"):

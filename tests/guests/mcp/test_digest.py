@@ -162,7 +162,7 @@ def test_hostile_text_stays_within_its_field(launches: tuple[LaunchResult, ...])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", planted.names())
 def test_planted_causes_are_in_the_digest(name: str) -> None:
-    """The table of docs/agents.md, a row a set; nine kernels of ten are told."""
+    """The table of docs/agents.md, a row a set; nine kernels of ten are in it."""
     text = (recorded.ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
     found = planted.cases(name)
     row = planted.row(name, found)

@@ -65,7 +65,7 @@ def test_a_port_in_use_and_no_root(
 def test_it_serves_until_it_is_stopped(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address and the token are told; standard output bears nothing."""
+    """The address and the token are printed to standard error; standard output stays empty."""
     import uvicorn
 
     served = []

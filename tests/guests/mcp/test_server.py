@@ -198,7 +198,7 @@ def test_hostile_names_stay_data(served: Served) -> None:
         ("analyze", {}, "missing required field `report`"),
         ("analyze", {"report": "two.ncu-rep", "budget_tokens": 10}, ">= 500"),
         ("why", {"finding": "x\x1b[31m/0.0/y"}, "there is no launch 'x\\x1b[31m/0.0'"),
-        ("glossary", {"term": "long scorebord"}, "Near it are Long scoreboard"),
+        ("glossary", {"term": "long scorebord"}, "Try one of Long scoreboard"),
         ("static", {"file": "two.ncu-rep"}, "is not a .cu or .cubin file"),
         ("profile", {"command": ["./app"]}, "there is no tool 'profile'"),
     ],
@@ -218,10 +218,10 @@ def test_an_unforeseen_error_shows_its_kind_alone(
         raise ValueError("/etc/passwd\nroot:x")
 
     monkeypatch.setattr(served.tools, "call", broken)
-    assert served.error("doctor", {}).startswith("a defect of ncu-toolkit: ValueError. ")
+    assert served.error("doctor", {}).startswith("a bug in ncu-toolkit: ValueError. ")
 
 
-def test_terms_pages_and_checks_are_told(served: Served) -> None:
+def test_terms_pages_and_checks_are_reported(served: Served) -> None:
     assert served.call("glossary", term="long_scoreboard")["title"] == "Long scoreboard"
     assert served.call("glossary", term="tail-effect")["see"].endswith("/tail-effect")
     assert served.call("glossary", term="host-sync")["see"].endswith("/host-sync")
@@ -420,13 +420,13 @@ def test_code_is_analysed_and_reads_no_file_outside(served: Served) -> None:
     shown = served.call("static", file="code/good.cu", block=128)
     assert "k" in shown["launches"][0]["kernel"]
     assert shown["parts"]
-    said = set()
+    message = set()
     for name in lines:
         text = served.error("static", {"file": f"code/{name}.cu"})
-        said |= {text.replace(f"{name}.cu", "")} if name != "link" else set()
+        message |= {text.replace(f"{name}.cu", "")} if name != "link" else set()
         assert "secret_word" not in text
         assert str(secret.parent) not in text
-    assert len(said) == 1, "what is refused tells by its words whether a file is there"
+    assert len(message) == 1, "what is refused tells by its words whether a file is there"
 
 
 def asking(file: Path) -> dict[str, str]:
@@ -480,7 +480,7 @@ async def _session(client: Client, report: str = "below/one.ncu-rep") -> tuple[s
 
 
 def test_stdio_and_http_tell_the_same(served: Served, tmp_path: Path) -> None:
-    """Over both transports by the SDK's client; standard output of the server bears nothing but
+    """Over both transports by the SDK's client; standard output of the server has nothing but
     messages, and HTTP asks for the token and for its own host."""
     root = served.folder / "below"
 

@@ -116,7 +116,7 @@ def test_launches_go_to_the_pressure_that_covers_them(tmp_path: Path) -> None:
 
 def test_kernels_that_share_slices_are_told_apart_by_their_parts() -> None:
     """Two kernels in turn: the first takes half of the unit, the second a tenth. In slices that hold
-    both in the same parts, neither can be told."""
+    both in the same parts, neither can be reported."""
     lines, which = numpy.zeros(400, LAYOUT), numpy.arange(400) % 2
     lines["start"] = numpy.arange(400) * 1000
     lines["end"] = lines["start"] + 1000
@@ -131,9 +131,9 @@ def test_kernels_that_share_slices_are_told_apart_by_their_parts() -> None:
             windows.append(trace._Slice("dram", at, at, at + span, at + span, 1 - lost))
         return trace._kept(lines, which, windows)
 
-    told = kept([at * 10_000 + at * 150 for at in range(20)], 2500)
-    assert told[0]["dram"] == pytest.approx(0.5, abs=0.01)
-    assert told[1]["dram"] == pytest.approx(0.9, abs=0.01)
+    reported = kept([at * 10_000 + at * 150 for at in range(20)], 2500)
+    assert reported[0]["dram"] == pytest.approx(0.5, abs=0.01)
+    assert reported[1]["dram"] == pytest.approx(0.9, abs=0.01)
     assert kept([at * 10_000 for at in range(20)], 4000) == {}
 
 

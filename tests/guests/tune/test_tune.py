@@ -265,7 +265,7 @@ def test_the_launcher_finds_what_was_tuned(monkeypatch: pytest.MonkeyPatch, tmp_
     assert found.parameters["BK"] == 8
     path = tuned.store(GPU, [entry(), entry("8192", BM=64)])
     assert path.name == "nvidia-h200-under-test.json"
-    tuned.store(GPU, [entry(BK=32)])  # in place of the first
+    tuned.store(GPU, [entry(BK=32)])  # instead of the first
     own = tuned.lookup(rung, "4096", "float32", GPU)
     assert own is not None
     assert own.parameters["BK"] == 32
@@ -307,7 +307,7 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
     assert found[3].parameters == {**own, "BK": 8}
     assert "BM=64 at 2048 (the best of an unfinished search); BK=8 at 4096; BK=8 at 8192" in used
     assert "--no-tuned" in used
-    assert "at 1024 is of another source of autotuned and is not used" in old
+    assert "at 1024 is for another version of autotuned and is not used" in old
     assert "512" not in used + old
     overridden = tuple(replace(case, parameters={**own, "BM": 32}) for case in cases)
     assert settled(overridden, True) == (overridden, []), "--param goes before it"

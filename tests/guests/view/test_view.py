@@ -160,11 +160,11 @@ def test_serving_ends_with_ctrl_c_and_leaves_nothing(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process = called(str(reports[0]), "--serve")
     assert process.stdout is not None
-    said = [process.stdout.readline() for _ in range(4)]
-    assert said[0].startswith("Open http://127.0.0.1:")
-    port = said[0].split(":")[2].split("/")[0]
-    assert f"ssh -N -L {port}:127.0.0.1:{port} " in said[2]
-    with urllib.request.urlopen(said[0].removeprefix("Open ").strip()) as page:
+    message = [process.stdout.readline() for _ in range(4)]
+    assert message[0].startswith("Open http://127.0.0.1:")
+    port = message[0].split(":")[2].split("/")[0]
+    assert f"ssh -N -L {port}:127.0.0.1:{port} " in message[2]
+    with urllib.request.urlopen(message[0].removeprefix("Open ").strip()) as page:
         assert page.status == 200  # it serves: nothing is half printed any more
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)

@@ -217,13 +217,13 @@ def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> No
                 break
             time.sleep(0.1)
         process.send_signal(how)
-        said, _ = process.communicate(timeout=60)
+        message, _ = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 0, said
-    assert "every round is in reports" in said
-    assert "Traceback" not in said
-    assert "interrupted before" not in said, "to end it is no failure of the round"
+    assert process.returncode == 0, message
+    assert "every round is in reports" in message
+    assert "Traceback" not in message
+    assert "interrupted before" not in message, "to end it is no failure of the round"
 
 
 def test_a_lock_of_an_editor_blocks_no_round(
@@ -276,13 +276,13 @@ def test_the_terminal_is_left_whole(folder: Path, keys: bytes) -> None:
     )  # fmt: skip
     timer = threading.Timer(60, process.kill)
     timer.start()
-    said, pressed = b"", False
+    message, pressed = b"", False
     while process.poll() is None:
         if select.select([leader], [], [], 0.1)[0]:
-            said += os.read(leader, 65536)
+            message += os.read(leader, 65536)
         if (
             not pressed
-            and b"expect" in said
+            and b"expect" in message
             and not termios.tcgetattr(follower)[3] & termios.ICANON
         ):
             time.sleep(0.3)
@@ -290,27 +290,27 @@ def test_the_terminal_is_left_whole(folder: Path, keys: bytes) -> None:
             pressed = True
     timer.cancel()
     while select.select([leader], [], [], 0.1)[0]:
-        said += os.read(leader, 65536)
-    assert process.returncode == 0, said.decode()
-    assert b"every round is in reports" in said
+        message += os.read(leader, 65536)
+    assert process.returncode == 0, message.decode()
+    assert b"every round is in reports" in message
     assert termios.tcgetattr(follower) == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--",), "nothing to watch"), (("--", "./no-such-app"), "there is no program './no-such-app'"),
-        (("-k", "(", *APP), "not a regular expression"), (("--build", "make 'x", *APP), "is no command"),
+        (("-k", "(", *APP), "not a regular expression"), (("--build", "make 'x", *APP), "is not a command"),
         (("-k", "no_such_rung"), "no_such_rung"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(
-    folder: Path, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["watch", *arguments])
     assert ended.value.code == EXIT_USAGE
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_without_watchfiles(
@@ -326,17 +326,17 @@ def test_without_watchfiles(
 
 
 @pytest.mark.parametrize(
-    ("ncu", "output", "said"),
+    ("ncu", "output", "message"),
     [("no/such/ncu", "reports", "ncu"), ("fake/ncu", "app.py/reports", "cannot be made")],
 )
-def test_what_no_save_can_mend_ends_it(
-    folder: Path, ncu: str, output: str, said: str,
+def test_what_no_save_can_fix_ends_it(
+    folder: Path, ncu: str, output: str, message: str,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setenv("NCU", str(folder / ncu))
     code, (printed,) = watched(monkeypatch, capsys, [], "-o", output, *APP)
     assert code == EXIT_ENVIRONMENT
-    assert said in printed
+    assert message in printed
     assert printed.count("\n") == 1
 
 

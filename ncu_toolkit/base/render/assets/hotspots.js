@@ -256,7 +256,7 @@
     };
     const back = make("button", "", "‹"), on = make("button", "", "next hottest ›");
     back.type = on.type = "button";
-    back.title = "The hotter line before (p)"; back.setAttribute("aria-label", back.title); on.title = "The next hottest line (n)";
+    back.title = "The previous hot line (p)"; back.setAttribute("aria-label", back.title); on.title = "The next hot line (n)";
     back.addEventListener("click", () => step(-1)); on.addEventListener("click", () => step(1));
     if (ranks.length > 1) tools.insertBefore(on, tally), tools.insertBefore(back, on);
     host.addEventListener("keydown", (event) => { if (event.key === "/" && event.target !== search) { event.preventDefault(); search.focus(); } });

@@ -9,7 +9,7 @@
   const whole = document.querySelector(".where .zoomed"), index = (tile) => tiles.indexOf(tile);
   let shown = tiles[0];
 
-  // What a block is stands below the picture: a balloon would hide what is in it.
+  // What a block is is shown below the picture: a balloon would hide what is in it.
   const said = document.querySelector(".where .said"), hint = said.textContent, words = new Map();
   for (const tile of tiles) {
     words.set(tile, tile.title);
@@ -24,7 +24,7 @@
   box.addEventListener("focusin", (event) => tell(event.target));
   box.addEventListener("focusout", () => { said.textContent = hint; });
 
-  // Tiles stand in order of depth: what is above one comes before it, what is within it after.
+  // Tiles are in order of depth: what is above one comes before it, what is within it after.
   function above(tile) { for (let at = index(tile) - 1; at >= 0; at--) if (level(tiles[at]) === level(tile) - 1) return tiles[at]; return null; }
   const within = (tile) => { const next = tiles[index(tile) + 1]; return next && level(next) > level(tile) ? next : null; };
   function beside(tile, step) {

@@ -132,7 +132,7 @@
     } else for (const item of found) lines.push(() => drawn(item));
     body.replaceChildren();
     extend(STEP);
-    status.textContent = !words.length ? "" : found.length ? `${found.length} of ${held.length}: ${duration(sum.us)}${sum.saves ? `, ${duration(sum.saves)} to save` : ""}` : "No launch has these words";
+    status.textContent = !words.length ? "" : found.length ? `${found.length} of ${held.length}: ${duration(sum.us)}${sum.saves ? `, ${duration(sum.saves)} to save` : ""}` : "No launch matches";
   }
   // Further rows follow when the end of those that are there comes into view.
   const more = document.createElement("p");

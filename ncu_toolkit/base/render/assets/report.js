@@ -90,7 +90,7 @@
     if (plot.closest("[data-off]")) return;
     const block = plot.parentElement.querySelector("script.figure");
     const figure = themed(JSON.parse(block.textContent), plot.clientWidth);
-    // A legend of many lines, as on a phone, lengthens its chart in place of squeezing it.
+    // A legend of many lines, as on a phone, lengthens its chart instead of squeezing it.
     const given = Number(plot.dataset.given || plot.clientHeight), margin = figure.layout.margin;
     const stretch = () => {
       plot.style.height = `${Math.max(given, Math.min(given, LEAST) + (margin.t || 0) + margin.b)}px`;
@@ -209,7 +209,7 @@
         done = document.execCommand("copy");
         area.remove();
       }
-      said.textContent = done ? "Copied" : "The browser refused";
+      said.textContent = done ? "Copied" : "The browser refused to copy";
       button.focus();
     });
   }
@@ -272,7 +272,7 @@
     balloon.style.top = `${box.bottom + 6 + own.height > innerHeight ? Math.max(8, box.top - own.height - 6) : box.bottom + 6}px`;
   }
   const plain = document.createElement("template");
-  function told(event) {
+  function termOf(event) {
     if (box.matches(":popover-open")) return null;
     const element = event.target.closest ? event.target.closest("main [title], main a.term") : null;
     if (element && !element.hasAttribute("title") && element !== owner) {
@@ -283,8 +283,8 @@
     }
     return element;
   }
-  document.addEventListener("pointerover", (event) => { const element = told(event) || (owner && owner.contains(event.target) ? owner : null); if (element) show(element); else hide(); });
-  document.addEventListener("focusin", (event) => { const element = told(event); if (element) show(element); else hide(); });
+  document.addEventListener("pointerover", (event) => { const element = termOf(event) || (owner && owner.contains(event.target) ? owner : null); if (element) show(element); else hide(); });
+  document.addEventListener("focusin", (event) => { const element = termOf(event); if (element) show(element); else hide(); });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   addEventListener("scroll", hide, { passive: true });
 
@@ -334,7 +334,7 @@
     block.replaceWith(make || holder.content);
     (make ? [make] : parts).forEach(dress);
   }
-  // Folded sections are packed: they are filled in once the first screen stands.
+  // Folded sections are packed: they are filled in once the first screen is drawn.
   const parts = () => all("script.part").map((block) => fill(block));
   const filled = new Promise((done) => requestAnimationFrame(() => setTimeout(() => Promise.all(parts()).then(done))));
   // Paper cannot wait for the script that draws charts: it is fetched once the page is at rest.
@@ -415,7 +415,7 @@
     const hits = picked.filter((input) => input.hasAttribute("data-right")).length, [right, all] = score().split(".").map(Number);
     status.textContent = hits === 2 ? "Both right." : hits ? `${picked[0].hasAttribute("data-right") ? "The bottleneck" : "The gain"} is right.` : "Neither is right.";
     button.disabled = true;
-    form.parentElement.closest(".leaf, main").dataset.told = "1";
+    form.parentElement.closest(".leaf, main").dataset.answered = "1";
     remember("guess", `${right + hits}.${all + 2}`);
     ask();
   });

@@ -223,7 +223,7 @@ class KernelFacts:
     block: Extents | None = None
     grid: Extents | None = None
     rule: str = ""
-    """Which rule asks: the id that its finding bears."""
+    """Which rule asks: the id of its finding."""
 
     @property
     def main(self) -> Region:

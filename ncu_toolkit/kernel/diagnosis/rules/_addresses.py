@@ -89,7 +89,7 @@ def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: A
 
     Args:
         found: all accesses of the kernel by index.
-        sizes: bytes a lane by index.
+        sizes: bytes per lane by index.
     """
     import numpy as np
 

@@ -53,8 +53,8 @@ def rewritten(k: Kernel) -> float:
 
 
 def is_coalesced(k: Kernel) -> bool:
-    """Whether global accesses touch at most 1.5 times the sectors they need; true where it cannot
-    be told.
+    """Whether global accesses touch at most 1.5 times the sectors they need; true where that is
+    not known.
 
     Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts
     then is that they stay on the fewest lines, for the loads beside them use the rest of each."""
@@ -96,7 +96,7 @@ def read_in_pieces(k: Kernel) -> float:
     register at offsets of their own width.
 
     Where the lanes' runs of R bytes lie side by side, a warp covers 32 R bytes, so each of its loads
-    touches R sectors, and one wide load in place of a run touches them once. Lanes elsewhere touch
+    touches R sectors, and one wide load instead of a run touches them once. Lanes elsewhere touch
     another number. A run of a sector or more touches one for each lane wherever they are."""
     runs: dict[tuple[str, int], dict[int, tuple[float, float]]] = {}
     total = 0.0
@@ -170,7 +170,7 @@ def streams(k: Kernel) -> bool:
 
 def is_broadcast(k: Kernel) -> bool:
     """Whether global loads mostly give one value to all lanes, so that their number matters and not
-    their bytes; false where it cannot be told."""
+    their bytes; false where that is not known."""
     sectors = k["global_load_sectors"]
     asked = k["lane_load_bytes"]
     return (
@@ -204,7 +204,7 @@ def queued_behind_atomics(k: Kernel) -> float:
     comes behind waits, loads too, at last in front of the load/store unit. An average over all
     slices does not show one hot slice, but the time an access takes does: beyond UNLOADED it is
     queueing, and where no level of memory is busy, and there are enough updates to fill the time if
-    they meet, nothing else can be the queue. 0 where it cannot be told."""
+    they meet, nothing else can be the queue. 0 where that is not known."""
     atomics = [row for row in k.rows if row.base in ("ATOM", "ATOMG", "RED", "REDG")]
     updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
     accesses = k.executed(*attribution.LONG_PRODUCERS)
@@ -226,7 +226,7 @@ def queued_behind_atomics(k: Kernel) -> float:
 
 def dependent_loads(k: Kernel) -> float:
     """Part of the long-scoreboard waiting that is for loads whose address comes from another load.
-    0 where it cannot be told."""
+    0 where that is not known."""
     weights = attribution.weights_by_culprit(k.profile, "long_scoreboard")
     total = sum(weights.values())
     if not total:
@@ -289,7 +289,7 @@ def loads_in_flight(k: Kernel) -> float | None:
     waiting; None where they tell nothing.
 
     Loads are taken to return in the order in which they were issued, and the code to run in the
-    order in which it stands: what a loop has under way from its last round is not seen, so this is
+    program order: what a loop has under way from its last round is not seen, so this is
     a lower bound."""
     under_way: list[frozenset[int]] = []
     weighted, samples = 0.0, 0
@@ -311,7 +311,7 @@ def loads_in_flight(k: Kernel) -> float | None:
 
 def warp_latency(k: Kernel) -> float | None:
     """Cycles a warp spends for each instruction: the stall stack's height, else by Little's law
-    warps over instructions a cycle of one scheduler."""
+    warps over instructions per cycle of one scheduler."""
     if k.profile.stalls is not None and k.profile.stalls.total > 0:
         return k.profile.stalls.total
     filled, issued = k["achieved_occupancy"], k["issue_active"]
@@ -319,8 +319,8 @@ def warp_latency(k: Kernel) -> float | None:
     return filled * warps / issued if filled and issued and warps else None
 
 
-#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes a lane are 32 KiB under way; a
-#: latency of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes a cycle on an
+#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes per lane are 32 KiB under way; a
+#: latency of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes per cycle on an
 #: H200).
 ENOUGH: Final = 8
 

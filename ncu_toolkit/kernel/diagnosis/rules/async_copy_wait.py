@@ -15,7 +15,7 @@ the barrier behind it, or an mbarrier test).
 
 What to change
 Issue copies at least two tiles ahead, wait only for the oldest (cp.async.wait_group N-1; for TMA
-the mbarrier of its stage), and give each stage a buffer and barrier of its own. Check that buffers
+the mbarrier of its stage), and give each stage its own buffer and barrier. Check that buffers
 do not alias.
 
 When the advice is wrong
@@ -102,7 +102,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
                 (
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
                              "Of the loop's arithmetic.", (OVERLAP, "<")),
-                    evidence("loads_in_flight", "Copies in flight a thread", region.loads_in_flight, "count",
+                    evidence("loads_in_flight", "Copies in flight per thread", region.loads_in_flight, "count",
                              "The most that one thread has in flight."),
                 ),
                 "Issue copies at least one tile ahead. Wait only for the oldest group: cp.async.wait_group N, where N is the "

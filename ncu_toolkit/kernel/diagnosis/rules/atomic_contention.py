@@ -51,7 +51,7 @@ COSTS: Final = (
 )
 NCU: Final = (("CPIStall", "lg throttle"), ("CPIStall", "membar"))
 UNITS: Final = ("atomic",)
-#: One update a warp in place of one a lane: what aggregation by shuffles leaves.
+#: One update a warp instead of one per lane: what aggregation by shuffles leaves.
 AGGREGATED: Final = 1 / 32
 #: Through which queue updates of global and of shared memory go, per the profiler's documentation
 #: of stalls.
@@ -73,7 +73,7 @@ _PLACES: Final = (
     "by one update per block and address. Or sort."
 )
 _WARPS: Final = (
-    "Give each warp a copy of its own in shared memory, and add the copies up at the block's end. If all lanes add to one "
+    "Give each warp its own copy in shared memory, and add the copies up at the block's end. If all lanes add to one "
     "address, reduce within the warp instead."
 )
 _ONE_LANE: Final = (

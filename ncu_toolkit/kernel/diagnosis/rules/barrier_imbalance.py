@@ -175,7 +175,7 @@ STEPS_LEFT: Final = 0.5
 
 def _shuffled(removal: Removal, k: Kernel) -> Removal:
     """The removal, and what shuffles take the place of where nearly each access to shared memory
-    has its barrier: such code exchanges values between threads step by step. As it stands
+    has its barrier: such code exchanges values between threads step by step. Unchanged
     elsewhere.
 
     Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Warp Shuffle
@@ -203,10 +203,10 @@ def _shuffled(removal: Removal, k: Kernel) -> Removal:
 
 def _few_at_work(k: Kernel) -> tuple[Evidence, range] | None:
     """The part (0-1) of the warps that enter code which a branch lets the others skip, and the
-    indices of its instructions, if what warps do beside standing at barriers is mostly there.
+    indices of its instructions, if what warps do besides waiting at barriers is mostly there.
 
     Warps that come to the branch, and those that go on behind it, are counted; None where no such
-    part is, or none can be told."""
+    part is, or it is not known."""
     table = k.instructions
     beside = [row.sample_count - row.samples.get("barrier", 0) for row in table]
     total = sum(beside)

@@ -10,7 +10,7 @@ A table in __constant__ memory indexed by the thread takes up to 32 requests for
 while everything behind it queues.
 
 How to confirm
-The constant cache is busy for many cycles a load (LDC), well above the one or two of a broadcast, and
+The constant cache is busy for many cycles per load (LDC), well above the one or two of a broadcast, and
 short scoreboard or MIO throttle stalls sit at LDC and its consumers. A busy constant cache alone
 shows nothing: many broadcasts keep it as busy.
 

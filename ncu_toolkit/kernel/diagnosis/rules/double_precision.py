@@ -16,7 +16,7 @@ DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as t
 
 What to change
 Make literals, constants and functions single (0.1f, sinf); compile with -Xptxas
--warn-double-usage, which tells of each double; keep double for the few sums that need it (or use a
+-warn-double-usage, which reports each double; keep double for the few sums that need it (or use a
 compensated float sum). Where double is meant, multiply by reciprocals instead of dividing by what stays
 the same.
 
@@ -60,7 +60,7 @@ NCU: Final = (
 )  # fmt: skip
 UNITS: Final = ("fp64",)
 CODE_RANK: Final = 2
-#: Stall reasons at the special-function pipe, which converts, and at a pipe of its own for FP64.
+#: Stall reasons at the special-function pipe, which converts, and at its own pipe for FP64.
 SPECIAL_WAITS: Final = ("short_scoreboard", "mio_throttle", "math_pipe_throttle")
 #: Kinds of instructions that the long scoreboard is for, FP64 on a shared unit aside.
 MEMORY_KINDS: Final = ("global", "copy", "local", "atomic", "texture")
@@ -82,7 +82,7 @@ WAIT_LEFT: Final = 3 / 7
 #: From this share of the FP32 rate down the FP64 unit is one that the SM's sub-partitions share: 1/32
 #: and 1/64 (CUDA C++ Programming Guide, throughput table). Warps then queue for it like for the
 #: texture unit, and its results arrive like loaded ones: on an RTX 2070 the samples of TEX throttle
-#: and long scoreboard stand at DADD and F2F in a kernel without texture instructions.
+#: and long scoreboard occur at DADD and F2F in a kernel without texture instructions.
 SHARED_UNIT: Final = 1 / 32
 #: GPUs with an FP64 pipe of their own do half of the FP32 rate: CC 7.0, 8.0, 9.0 and 10.0 (the same
 #: table), those from 8.0 on with FP64 tensor cores too.
@@ -143,7 +143,7 @@ def find(k: Kernel) -> Outcome:
     accident = converting >= arithmetic / 4 or not _wide(k)
     prediction = k.model.without(_in_single(k, arithmetic, converting, claimed))
     weak = waiting < WEAK_STALL.value and busy < 0.5
-    # Conversions that nobody meant are told where they cost little too: one letter removes them.
+    # Unintended conversions are reported even where they cost little: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
         return _little(k, busy, evidence)
     if not accident and (divided := _divisions(k, arithmetic, evidence)):
@@ -328,7 +328,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"Double-precision arithmetic takes more of the {place(region)} than any other unit's work"
         + (", with conversions to or from it." if converted else "."),
         (
-            evidence("fp64_instructions", "FP64 instructions a pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
+            evidence("fp64_instructions", "FP64 instructions per pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
             cycles(region, "fp64", "FP64 pipe"),
             cycles(region, "fma", "FP32 pipe"),
             evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count",
@@ -341,7 +341,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 
 def _wide(k: Kernel) -> float:
-    """Executed loads and stores of global memory that move 8 bytes a lane, as those of doubles do."""
+    """Executed loads and stores of global memory that move 8 bytes per lane, as those of doubles do."""
     return sum(r.warps for r in k.rows if r.base in ("LDG", "STG") and ".64" in r.opcode)
 
 

@@ -174,26 +174,26 @@ def _excess(k: Kernel) -> float | None:
 
 
 def _waste(k: Kernel) -> tuple[str, bool]:
-    """What makes the traffic more than needed ("" where nothing does), and whether that could be
-    told from the problem itself."""
+    """What makes the traffic more than needed ("" where nothing does), and whether that follows
+    from the problem itself."""
     if k.is_chain:
         launches = k.context.launch_count
-        said = (
+        text = (
             f"{launches} launches pass data through memory that one launch could keep in registers"
         )
-        return said, True
+        return text, True
     if (ratio := k["dram_per_compulsory"]) is not None:
-        said = f"the traffic is {units.ratio(ratio)} the bytes that the problem needs"
-        return said if ratio > COMPULSORY.value else "", True
-    said, excess, local = "", k["global_sector_excess"], k["local_sectors"]
+        text = f"the traffic is {units.ratio(ratio)} the bytes that the problem needs"
+        return text if ratio > COMPULSORY.value else "", True
+    text, excess, local = "", k["global_sector_excess"], k["local_sectors"]
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
     needed = _launch.product_bytes(k)
     if local and local * SECTOR_BYTES > (k["l1_global_bytes"] or 0.0) / 4:
-        said = "a large part of the traffic is spilled or indexed local variables"
+        text = "a large part of the traffic is spilled or indexed local variables"
     elif moved and needed and moved > needed * REREAD.value:
         return f"it moves {units.ratio(moved / needed)} the bytes of the product's matrices", True
     elif excess is not None and excess > _launch.COALESCED and not _launch.within_l1(k):
-        said = f"{percent(excess)} of the sectors are wasted because lanes are not contiguous"
+        text = f"{percent(excess)} of the sectors are wasted because lanes are not contiguous"
     elif moved and asked and moved > asked * COMPULSORY.value:
-        said = f"memory moves {units.ratio(moved / asked)} the bytes that threads request"
-    return said, False
+        text = f"memory moves {units.ratio(moved / asked)} the bytes that threads request"
+    return text, False

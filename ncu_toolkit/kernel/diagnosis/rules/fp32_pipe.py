@@ -177,7 +177,7 @@ def _close(k: Kernel, held_back: bool, evidence: Given) -> Outcome:
             triton=(
                 *_precision(k),
                 "Spend fewer instructions on anything but multiply-adds: a larger BLOCK_M and BLOCK_N, with num_warps to match.",
-                "Raise num_stages, so that the operands of the next step are under way during this one.",
+                "Raise num_stages, so that the operands of the next step are in flight during this one.",
             ),
         ),
         f"The FMA pipe reaches {percent(BEST.value, 2)}. {sign}.",
@@ -213,7 +213,7 @@ def _at_roof(k: Kernel, evidence: Given) -> Finding:
 
 def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
     """A product of matrices at or near this pipe's roof, with what tensor cores would gain in TF32: the
-    roof is the pipe's, not the task's. As it stands where the type is the problem's own
+    roof is the pipe's, not the task's. Unchanged where the type is the problem's own
     (`context`), where these tensor cores are not WIDE_TENSOR, and where less than a TENTH is
     gained.
 
@@ -266,13 +266,13 @@ def _precision(k: Kernel) -> tuple[str, ...]:
         return ()
     gain = "several times faster" if k.device.cc in WIDE_TENSOR else "faster"
     if k.language == "triton":
-        said = f'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot: tensor cores are {gain} on this GPU.'
+        text = f'If TF32 (10-bit mantissa) is accurate enough, use input_precision="tf32" in tl.dot: tensor cores are {gain} on this GPU.'
     else:
-        said = (
+        text = (
             "If TF32 (10-bit mantissa) or BF16 (7-bit) products are accurate enough, use the tensor cores. They sum in FP32 "
             f"and are {gain} on this GPU."
         )
-    return (said,)
+    return (text,)
 
 
 def _between(k: Kernel, busy: float) -> str:

@@ -14,7 +14,7 @@ LG throttle is a large part of a warp's time, accesses are coalesced, and local 
 not behind it.
 
 What to change
-Fewer and wider accesses: 16 bytes a lane; combine several elements a thread; keep values in
+Fewer and wider accesses: 16 bytes per lane; combine several elements per thread; keep values in
 registers or shared memory instead of loading them again; replace loads by broadcasts or constants.
 
 When the advice is wrong

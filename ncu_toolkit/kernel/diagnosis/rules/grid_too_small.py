@@ -1,11 +1,11 @@
-"""The launch has too few blocks or threads to fill the GPU, so SMs stand idle from the start.
+"""The launch has too few blocks or threads to fill the GPU, so SMs are idle from the start.
 
 What it is
-Blocks are dealt out to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM
+Blocks are distributed to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM
 runs fewer warps than it could.
 
 Why it costs time
-Idle SMs do nothing, and a block on an SM of its own has few warps to hide its latencies with.
+Idle SMs do nothing, and a block alone on an SM has few warps to hide its latencies with.
 
 How to confirm
 Less than one wave, and blocks fewer than the SMs. Where every SM has a block, warps that wait for
@@ -14,7 +14,7 @@ results (scoreboards, fixed latencies) for a good part of their time, which more
 What to change
 Split a block's loop over more blocks, by a second dimension of the grid, and combine (split-K); or
 smaller blocks, with fewer results each. If nothing can be split, several problems in one launch, or
-other kernels beside it in streams.
+other kernels concurrently in streams.
 
 When the advice is wrong
 When the problem is that small, a few microseconds of latency are all there is: fuse it with its
@@ -48,18 +48,18 @@ FEW: Final = Threshold(64.0, "threads for each SM: two warps, of which none hide
 SPLIT: Final = (
     "Split each block's loop over more blocks, by a second dimension of the grid. There should be several blocks per SM. "
     "A second pass combines the parts, or carries from chunk to chunk of a scan.",
-    "Or give each thread fewer results. One that a thread computes in a loop of its own, such as a row, goes to a warp or a block.",
-    "If nothing can be split, run independent kernels beside it in streams.",
+    "Or give each thread fewer results. One that a thread computes in its own loop, such as a row, goes to a warp or a block.",
+    "If nothing can be split, run independent kernels concurrently in streams.",
 )
 _TRITON: Final = (
     SPLIT[0].replace("block", "program"), "Or give each program a smaller part of the output (BLOCK), so that there are more.", SPLIT[2],
 )  # fmt: skip
 _SHARE: Final = "Give each result to a block instead of a thread: its threads share the loop, and add up in shared memory."
 CALL: Final = {
-    "torch": ("Give it more to do at once: a larger batch, one batched call in place of a loop, or a reduction over the longer dimension.",
+    "torch": ("Give it more to do at once: a larger batch, one batched call instead of a loop, or a reduction over the longer dimension.",
               "Run independent calls concurrently in streams, or capture many small ones in a CUDA graph."),
     "xla": ("Give it more to do at once: jax.vmap over a batch, or a form with less dependence from step to step (jax.lax.associative_scan).",),
-    "library": ("Give it more to do at once: a batched or grouped routine in place of many small calls.",
+    "library": ("Give it more to do at once: a batched or grouped routine instead of many small calls.",
                 "Run independent calls concurrently in streams."),
 }  # fmt: skip
 
@@ -113,7 +113,7 @@ def find(k: Kernel) -> Outcome:
 
 
 def split(launch: Launch, sms: int, triton: bool = False) -> tuple[str, ...]:
-    """What the author does. Few threads that share nothing have a result each, of a loop of its own."""
+    """What the author does. Few threads that share nothing have a result each, of its own loop."""
     threads = (launch.blocks or 0) * (launch.threads_per_block or 0)
     if triton or launch.shared or not threads or threads >= FEW.value * sms:
         return _TRITON if triton else SPLIT

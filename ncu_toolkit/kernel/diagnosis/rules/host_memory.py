@@ -1,4 +1,4 @@
-"""The kernel reads the host's memory, over PCIe, in place of the GPU's own.
+"""The kernel reads the host's memory, over PCIe, instead of the GPU's own.
 
 What it is
 A kernel can reach the host's memory: pinned memory that is mapped, and managed memory that still
@@ -103,16 +103,16 @@ def find(k: Kernel) -> Outcome:
             basis="Device memory answers in a quarter of the time that the host takes.",
         )
     )
-    told = prediction if k.model.stalls and prediction.quantified else None
+    predicted = prediction if k.model.stalls and prediction.quantified else None
     return Finding(
         k.rule,
         f"{percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
         f"{_rate(rate)}. The link moves {_rate(link.bandwidth)} at most.",
         "high",
         k.facts(*evidence),
-        told.speedup if told else None,
-        told.arithmetic
-        if told
+        predicted.speedup if predicted else None,
+        predicted.arithmetic
+        if predicted
         else ("No estimate. The report does not show how much of the waiting is for the host.",),
         k.advice(**_ADVICE),
         "No sectors of system memory, and device memory busy instead.",

@@ -12,7 +12,7 @@ instructions for the same work. A warp that has left makes no room for a new blo
 until its last warp is done, and meanwhile the SM runs few warps.
 
 How to confirm
-A block of fewer than 32 threads, or no multiple of 32. Few active lanes an instruction although no
+A block of fewer than 32 threads, or not a multiple of 32. Few active lanes an instruction although no
 branch diverges, and an exit behind a comparison with a bound at the kernel's beginning. Achieved
 occupancy far below the theoretical one although there are many waves and all SMs work.
 
@@ -24,7 +24,7 @@ Launch as many threads as there are results.
 When the advice is wrong
 A few empty lanes at the edge of a large problem cost nothing. Where memory is the limit, full warps
 move the same bytes and wait for them as long: only the instructions become fewer. Lanes that are
-switched off by predicates, or parted by branches, have work; for the latter see Warp divergence.
+switched off by predicates, or split by branches, have work; for the latter see Warp divergence.
 
 Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics" (a multiple of the warp size); Nsight
@@ -59,7 +59,7 @@ WORKING: Final = Threshold(
     0.8, "SMs that work for most of the time have blocks, so that their warps have left"
 )
 SLOW: Final = Threshold(
-    0.3, "half of the 0.5 blocks a cycle, of 0.84, at which short blocks keep GPUs at their limit"
+    0.3, "half of the 0.5 blocks per cycle, of 0.84, at which short blocks keep GPUs at their limit"
 )
 FITS: Final = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
 FEWER: Final = (

@@ -43,7 +43,7 @@ CODE_RANK: Final = 10
 INSTRUCTION_BYTES: Final = 16
 L0_BYTES: Final = 12 * 1024
 #: Bytes of the cache behind it, which the schedulers of an SM share: straight code that is longer
-#: is fetched anew for each group of warps.
+#: is fetched again for each group of warps.
 L1_BYTES: Final = 128 * 1024
 #: Executions of the most executed instruction by a warp below which a launch only meets its code
 #: for the first time.
@@ -51,9 +51,9 @@ REPEATS: Final = 4
 _ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
     "cuda": ("Unroll less: give #pragma unroll a number, or 1 for the outer loop.",
              "Move rare paths out of line (__noinline__), and let all warps of a block take the same path at a time."),
-    "triton": ("Unroll less: tl.range in place of tl.static_range, and a smaller block or more warps for it (num_warps).",
-               "Move rare paths into a kernel of their own."),
-    "numba": ("Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are no literals.",
+    "triton": ("Unroll less: tl.range instead of tl.static_range, and a smaller block or more warps for it (num_warps).",
+               "Move rare paths into a separate kernel."),
+    "numba": ("Make the hot loop's body smaller: fewer inlined functions, and loop bounds that are not literals.",
               "Let all threads of a block take the same path at a time."),
     "warp": ('Unroll less: lower wp.config.max_unroll, or the module option "max_unroll".',
              "Let all threads of a block take the same path at a time."),
@@ -95,7 +95,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "likely",
         f"The loop's code takes {units.count(size)} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again.",
         (
-            evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes an instruction.", (L1_BYTES, ">")),
+            evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes per instruction.", (L1_BYTES, ">")),
         ),
         "Unroll less.",
         "The no-instruction stall is large.",

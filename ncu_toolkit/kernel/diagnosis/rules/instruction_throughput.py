@@ -14,7 +14,7 @@ stall reasons, where they were collected.
 
 What to change
 Execute fewer instructions for the same result: wider loads, addresses stepped by constants, less
-work repeated by every thread, intrinsics in place of long sequences. Where one pipe is full, move
+work repeated by every thread, intrinsics instead of long sequences. Where one pipe is full, move
 work to a pipe with room.
 
 When the advice is wrong

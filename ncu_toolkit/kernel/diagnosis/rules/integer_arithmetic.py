@@ -122,7 +122,7 @@ def _less(k: Kernel, overhead: float, divisions: float, values: bool) -> Removal
     if divisions and values:
         # Such numbers must be divided: by a reciprocal, not by another index.
         kept = max(kept, overhead - divisions * (DIVISION - BY_RECIPROCAL))
-        rest = "reciprocals in place of divisions"
+        rest = "reciprocals instead of divisions"
     waits = k.blame("short_scoreboard", "special") if divisions else 0.0
     left, multiplied = kept / overhead if overhead else 1.0, k.of_base("IMAD")
     on_fma = multiplied / (multiplied + (k.executed("fp32") or 0.0)) if multiplied else 0.0
@@ -201,7 +201,7 @@ def _work(k: Kernel, pipe: str, busy: float, measured: Evidence | None) -> Findi
     tensor, beside, shown = k.model.busy("tensor"), "", None
     what = "Use instructions that do more: LOP3 for three operands, PRMT for bytes, DP4A for byte products."
     if tensor >= BESIDE:
-        beside = f" The tensor cores work beside them: their pipe is {percent(tensor)} busy."
+        beside = f" The tensor cores work at the same time: their pipe is {percent(tensor)} busy."
         what = "Unpack and pack several values at once: LOP3 for three operands, PRMT for bytes."
         shown = "tensor_pipe_active"
     return k.roof(

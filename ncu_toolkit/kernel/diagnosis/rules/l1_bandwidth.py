@@ -1,11 +1,11 @@
 """The L1 cache or shared memory of each SM delivers as fast as it can.
 
 What it is
-L1 and shared memory are one unit with one data stage (128 bytes a cycle), one tag stage (a line a
+L1 and shared memory are one unit with one data stage (128 bytes per cycle), one tag stage (a line a
 cycle) and one load/store pipe (an instruction a cycle) for each SM.
 
 Why it costs time
-Time is then instructions, lines or wavefronts, over one a cycle.
+Time is then instructions, lines or wavefronts, over one per cycle.
 
 How to confirm
 The load/store pipe, the tag stage or the data stage is near its peak, and no bank conflicts,
@@ -43,9 +43,9 @@ WAITS: Final = {"tex_throttle": ""}
 open_in_code = memory_levels
 
 PASSES: Final = Threshold(
-    4.0, "the widest access of a warp, 16 bytes a lane, takes four passes of 128 bytes"
+    4.0, "the widest access of a warp, 16 bytes per lane, takes four passes of 128 bytes"
 )
-#: Below it most requests take one pass: half way to the two of an access of 8 bytes a lane.
+#: Below it most requests take one pass: half way to the two of an access of 8 bytes per lane.
 SINGLE: Final = 1.5
 #: What passes the load/store pipe beside shuffles, and the part of shuffles from which on they fill it.
 ACCESSES: Final = ("global", "local", "shared", "copy", "atomic", "texture")

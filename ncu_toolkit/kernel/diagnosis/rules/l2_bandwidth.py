@@ -2,7 +2,7 @@
 
 What it is
 All SMs share L2. Data that fit into it are served from there at a few times the bandwidth of device
-memory, through a crossbar with a limit of its own.
+memory, through a crossbar with its own limit.
 
 Why it costs time
 Time is then bytes through L2 over its bandwidth.

@@ -13,7 +13,7 @@ stay half empty.
 
 How to confirm
 The duration is a few microseconds, while every resource would need only a fraction of it; or the
-problem is solved by many launches; or blocks start at 0.3 a cycle and more, and SMs that work all
+problem is solved by many launches; or blocks start at 0.3 per cycle and more, and SMs that work all
 the time are half empty with no unit busy.
 
 What to change
@@ -26,7 +26,7 @@ for what happens between launches: this profile sees one kernel.
 
 Source
 CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started
-with CUDA Graphs" measures 2.2 us a kernel and more without graphs.
+with CUDA Graphs" measures 2.2 us per kernel and more without graphs.
 """
 
 from collections.abc import Mapping
@@ -67,20 +67,20 @@ REFILLED: Final = Threshold(
 )
 MANY: Final = Threshold(
     0.35,
-    "public launches of short blocks start 0.37 to 0.50 a cycle, of 0.84, and hold 15 to 46% of the warps they could",
+    "public launches of short blocks start 0.37 to 0.50 per cycle, of 0.84, and hold 15 to 46% of the warps they could",
 )
 HALF_FULL: Final = Threshold(0.6, "above the 0.15 to 0.46 of those launches")
-#: Times the work of a block that the advice asks for: four elements a thread where there was one.
+#: Times the work of a block that the advice asks for: four elements per thread where there was one.
 MORE_WORK: Final = 4
 SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a short kernel's time")
 LOOK_FOR: Final = "Fewer and longer launches for the same result."
 FUSE: Final = (
-    "Fuse it with the launches beside it, so that intermediate results stay in registers. "
+    "Fuse it with the launches before and after it, so that intermediate results stay in registers. "
     "Where it is launched again and again, loop inside one kernel.",
     "Or capture the sequence in a CUDA graph.",
 )
 _CUPY: Final = (
-    "CuPy: call an ElementwiseKernel with block_size=512. Several elements a thread need a RawKernel.",
+    "CuPy: call an ElementwiseKernel with block_size=512. Several elements per thread need a RawKernel.",
 )
 
 
@@ -207,7 +207,7 @@ def _short_blocks(k: Kernel) -> Outcome:
     )
     if fill > FILLED.value:
         return k.ruled_out("Blocks are short, but the SMs stay full.", evidence)
-    # Several elements a thread are as many loads under way at a time; what is spent in queues
+    # Several elements per thread are as many loads under way at a time; what is spent in queues
     # stays.
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
     waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
@@ -244,7 +244,7 @@ def _short_blocks(k: Kernel) -> Outcome:
 
 
 def kept(k: Kernel) -> dict[str, float]:
-    """The parts (0-1) of the resources' work that one launch in place of a chain does as well.
+    """The parts (0-1) of the resources' work that one launch instead of a chain does as well.
 
     What passes from launch to launch comes from the L2 and goes to it. Arithmetic on floats, shared
     memory, and loads that L1 serves again are not part of that; indices and loads are."""

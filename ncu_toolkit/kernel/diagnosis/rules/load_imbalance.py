@@ -6,7 +6,7 @@ counts. The hardware deals out new blocks as old ones end, which evens out many 
 but not a few long blocks at the end.
 
 Why it costs time
-The launch lasts as long as its slowest SM. Meanwhile the others stand empty.
+The launch lasts as long as its slowest SM. Meanwhile the others are empty.
 
 How to confirm
 The busiest SM is active far longer than the mean. Achieved occupancy below the theoretical one shows

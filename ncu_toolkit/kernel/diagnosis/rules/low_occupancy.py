@@ -64,7 +64,7 @@ SLOTS: Final = Threshold(
 )
 ISSUING: Final = Threshold(
     0.6,
-    "Nsight Compute's IssueSlotUtilization rule: at 0.6 instructions a cycle or more, the schedulers are not the limit",
+    "Nsight Compute's IssueSlotUtilization rule: at 0.6 instructions per cycle or more, the schedulers are not the limit",
 )
 TILE: Final = Threshold(
     64.0,
@@ -166,7 +166,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         return None
     hints = [
         f"{resource} down to {units.count(value)}"
-        + (" bytes a block" if resource == "shared memory" else " a thread")
+        + (" bytes per block" if resource == "shared memory" else " a thread")
         for resource, value in next_steps(found).items()
     ]
     never = found.active_blocks == 0
@@ -178,8 +178,8 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         (
             evidence("theoretical_occupancy", "Theoretical occupancy", found.fraction, "fraction",
                      "Warps that fit over the most an SM holds.", (LOW_OCCUPANCY.value, "<")),
-            evidence("registers", "Registers a thread", found.registers, "count", "As ptxas gives them."),
-            evidence("shared", "Shared memory a block", found.shared, "B", "Static and dynamic."),
+            evidence("registers", "Registers per thread", found.registers, "count", "As ptxas gives them."),
+            evidence("shared", "Shared memory per block", found.shared, "B", "Static and dynamic."),
         ),
         f"One more block fits with {' or '.join(hints)}." if hints else "Choose another block size, so that more warps fit.",
         "Few eligible warps and idle issue slots.",

@@ -1,4 +1,4 @@
-"""Warps wait for loads one after another, with too few under way to cover the time that each takes.
+"""Warps wait for loads one after another, with too few in flight to cover the time that each takes.
 
 What it is
 A load from L2 takes some 200 to 300 cycles, from device memory 600 to 800. A warp that needs the
@@ -14,7 +14,7 @@ Long scoreboard is the largest stall, issue slots are idle, and no level of memo
 The instructions named are the loads waited for.
 
 What to change
-Issue several independent loads before the first use (unroll, process several elements a thread),
+Issue several independent loads before the first use (unroll, process several elements per thread),
 prefetch the next tile into registers or by asynchronous copy while computing on this one, and raise
 occupancy where it is low. Replace chains of pointers by indices that can be computed.
 
@@ -56,15 +56,15 @@ NCU: Final = (
 WAITS: Final = {"long_scoreboard": "", "membar": "", "drain": ""}
 CODE_RANK: Final = 7
 open_in_code = memory_levels
-#: Loads in flight a warp where there was one: the usual first step, an unroll by four, for four
+#: Loads in flight per warp where there was one: the usual first step, an unroll by four, for four
 #: registers.
 IN_FLIGHT: Final = 4
 TRITON_PRODUCT: Final = (
-    "Raise num_stages to 3 or 4, so that the next tiles are under way during the products of this one.",
+    "Raise num_stages to 3 or 4, so that the next tiles are in flight during the products of this one.",
 )
 TRITON: Final = (
     "Give each program more independent loads: a larger block, or fewer warps for it (num_warps).",
-    "If it loads in a loop, raise num_stages (tl.range(..., num_stages=3)), so that the next loads are under way during this step.",
+    "If it loads in a loop, raise num_stages (tl.range(..., num_stages=3)), so that the next loads are in flight during this step.",
 )
 
 
@@ -161,7 +161,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "In the loop, each load's address comes from the load before it, so every load waits for the full memory latency.",
         (
             evidence("chased_loads", "Loads with a loaded address", len(dependent), "count", f"Of {loads} global loads in the main loop.", (0, ">")),
-            evidence("loads_in_flight", "Loads in flight a thread", in_flight, "count", "The most that one thread can have in flight in the loop."),
+            evidence("loads_in_flight", "Loads in flight per thread", in_flight, "count", "The most that one thread can have in flight in the loop."),
         ),
         "Compute the address instead of loading it, or follow several chains at once.",
         "Long scoreboard is the largest stall, and no memory level is busy.",
@@ -173,7 +173,7 @@ def _through_registers(k: Kernel) -> float:
     """Part (0-1) of the work of L1's data stage that is to bring what is loaded from global memory
     into registers. Asynchronous copies, which GPUs have from compute capability 8.0 on, write it to
     shared memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies"). 0 where it
-    cannot be told."""
+    is not known."""
     if k.device.cc < (8, 0) or not k["shared_wavefronts"]:
         return 0.0
     return 1 - _launch.shared_wavefront_part(k)

@@ -134,7 +134,7 @@ def _not_the_limit(k: Kernel) -> str:
     if waiting < WEAK_STALL.value:
         return f"The caches serve the reuse. Warps spend only {percent(waiting)} of their time waiting for global memory."
     busy = _launch.busiest_with_loads(k)[1]
-    # Loads queue in front of L1 in a line of their own, or behind shared memory's in the MIO queue.
+    # Loads queue in front of L1 in their own line, or behind shared memory's in the MIO queue.
     queue = k.model.waiting("lg_throttle")
     queue += k.model.waiting("mio_throttle") * k.blame("mio_throttle", "global", "texture")
     if busy < BUSY.value and queue < WEAK_STALL.value:
@@ -259,7 +259,7 @@ def _passed_on(k: Kernel, measured: Evidence | None) -> Outcome:
 
 def _tile_intensity(k: Kernel) -> float | None:
     """Operations of tensor cores for each byte that comes into an SM, which is what the tiles of
-    its blocks make of a product, or for each byte that warps load, where each has a tile of its own
+    its blocks make of a product, or for each byte that warps load, where each has its own tile
     (wmma straight from global memory); None without matrix instructions, and where loads pass
     through registers into shared memory."""
     operations, sectors, asked = k["flops_tensor"], k["l1_fill_sectors"], k["lane_load_bytes"]

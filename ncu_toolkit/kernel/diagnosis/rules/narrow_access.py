@@ -1,14 +1,14 @@
-"""Each lane moves a few bytes where sixteen would do, so too few bytes are under way to keep memory
+"""Each lane moves a few bytes where sixteen would do, so too few bytes are in flight to keep memory
 busy.
 
 What it is
-A load or store instruction can move 1 to 16 bytes a lane (32 on the newest GPUs). Moving 4 bytes at
+A load or store instruction can move 1 to 16 bytes per lane (32 on the newest GPUs). Moving 4 bytes at
 a time takes four instructions, four address computations and four slots in the load/store queue for
 what one 16-byte access does.
 
 Why it costs time
 By Little's law memory delivers at most (bytes in flight) / latency. The number of requests that an
-SM can have under way is limited, so narrow requests mean few bytes in flight, and bandwidth stays
+SM can have in flight is limited, so narrow requests mean few bytes in flight, and bandwidth stays
 unused while warps wait. Each narrow request also costs issue slots.
 
 How to confirm
@@ -21,7 +21,7 @@ neighbouring elements, or several independent ones (unroll by 4) where alignment
 
 When the advice is wrong
 Gathers and pointer chases cannot be widened. A kernel already at the DRAM roof gains nothing.
-Sixteen bytes a lane need as many registers, and rows must be aligned.
+Sixteen bytes per lane need as many registers, and rows must be aligned.
 
 Source
 CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law; CUDA C++
@@ -84,7 +84,7 @@ def find(k: Kernel) -> Outcome:
     if width is None:
         return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:
-        return k.ruled_out("Loads are wider than four bytes a lane.", measured)
+        return k.ruled_out("Loads are wider than four bytes per lane.", measured)
     return (
         _not_to_widen(k, measured)
         or _few_in_flight(k, width, measured)
@@ -231,7 +231,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"Every global load moves {_bytes(mean)} per thread or fewer, of 16 possible.",
         (
             evidence("load_width", "Mean width of a global load", mean, "B", "Bytes a thread loads by one instruction.", (NARROW.value, "<=")),
-            evidence("bytes_in_flight", "Bytes in flight a thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),
+            evidence("bytes_in_flight", "Bytes in flight per thread", region.bytes_in_flight, "B", "Of global loads outstanding at once."),
             memory(region),
         ),
         "Load and store float4 if neighbouring elements belong to one thread and are 16-byte aligned.",
@@ -279,7 +279,7 @@ def _look_for(k: Kernel, left: float) -> str:
     opcodes = {row.opcode for row in k.rows if row.base in ("LDG", "STG")}
     narrow = sorted(name for name in opcodes if attribution.width(name) <= 2 * NARROW.value)
     swaps = [
-        f"{base}.E.128 in place of {' and '.join(names)}"
+        f"{base}.E.128 instead of {' and '.join(names)}"
         for base in ("LDG", "STG")
         if (names := _plain(narrow, base))
     ]
@@ -288,6 +288,6 @@ def _look_for(k: Kernel, left: float) -> str:
 
 def _plain(opcodes: list[str], base: str) -> list[str]:
     """Opcodes of one base without hints on caching, each once."""
-    told = (base, "E", "U8", "S8", "U16", "S16", "64")
-    kept = {".".join(part for part in name.split(".") if part in told) for name in opcodes}
+    plain = (base, "E", "U8", "S8", "U16", "S16", "64")
+    kept = {".".join(part for part in name.split(".") if part in plain) for name in opcodes}
     return sorted(name for name in kept if name.split(".")[0] == base)

@@ -36,7 +36,7 @@ class Page:
 
 
 class Documented(Protocol):
-    """What a rule's module declares for its reference, beside its docstring."""
+    """What a rule's module declares for its reference, besides its docstring."""
 
     TITLE: str
 

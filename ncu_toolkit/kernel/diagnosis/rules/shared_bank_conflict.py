@@ -4,10 +4,10 @@ several passes.
 What it is
 Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when its lanes use
 different banks or the same word; n lanes on different words of one bank take n passes. Wide
-accesses (8 or 16 bytes a lane) take 2 or 4 passes at best.
+accesses (8 or 16 bytes per lane) take 2 or 4 passes at best.
 
 Why it costs time
-Passes go through the one data stage that shared memory and L1 have in common, one a cycle. Extra
+Passes go through the one data stage that shared memory and L1 have in common, one per cycle. Extra
 passes delay the results (short scoreboard), and the instruction queue behind them fills (MIO
 throttle).
 
@@ -136,7 +136,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     rows = _addresses.layout(_addresses.in_code(facts), sizes, worst)
     return facts.finding(
         "certain" if facts.block else "likely",
-        f"Lanes of a warp meet in the same banks: {row.base} takes {units.significant(passes)} passes a request where "
+        f"Lanes of a warp meet in the same banks: {row.base} takes {units.significant(passes)} passes per request where "
         f"{units.significant(least)} would do{_why(worst)}.",
         (
             evidence("wavefronts", "Passes of a request", passes, "", "Through the banks, at the worst access.", (least, ">")),

@@ -8,7 +8,7 @@ in two cycles on Turing, GA10x, Ada and RTX Blackwell. With two loads for each m
 schedulers could issue 2.7 loads a cycle, and 128 FP32 lanes could use eight.
 
 Why it costs time
-The arithmetic pipes could do four warp instructions a cycle; they wait until the queue has room
+The arithmetic pipes could do four warp instructions per cycle; they wait until the queue has room
 (MIO throttle) and until operands arrive (short scoreboard).
 
 How to confirm
@@ -194,20 +194,20 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _basis(width: float, step: float, left: float, small: bool) -> str:
     """Where the number of instructions that go comes from, in words."""
-    gone, said = (
+    gone, text = (
         percent(1 - step, 2),
         "Doubling one side of each thread's tile halves the loads per multiply-add",
     )
     if small:
-        said = (
+        text = (
             f"A thread computes one result. A 4x4 tile of them needs {gone} fewer loads, and shares the "
             "instructions around them"
         )
     elif step < STEP:
-        said = f"Accesses move {units.significant(width)} bytes per lane; at {WIDEST:g} bytes {gone} of them go"
+        text = f"Accesses move {units.significant(width)} bytes per lane; at {WIDEST:g} bytes {gone} of them go"
     if left > step:
-        said += f"; the estimate counts {percent(1 - left, 2)} fewer, since other pipes become the limit then"
-    return f"{said}."
+        text += f"; the estimate counts {percent(1 - left, 2)} fewer, since other pipes become the limit then"
+    return f"{text}."
 
 
 def _balance_point(k: Kernel, conflict_free: float, share: float, left: float) -> float:

@@ -23,7 +23,7 @@ Where results must be exact to the last bits, fast variants are not an option. A
 roof gains nothing.
 
 Source
-CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table: 16 results a cycle); CUDA
+CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table: 16 results per cycle); CUDA
 C++ Best Practices Guide, "Math Libraries".
 """
 

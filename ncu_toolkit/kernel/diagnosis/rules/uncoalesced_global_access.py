@@ -4,11 +4,11 @@ transactions.
 What it is
 A warp's 32 lanes access global memory together. The hardware fetches whole 32-byte sectors, grouped
 in 128-byte lines. When neighbouring lanes read neighbouring elements, 32 floats are 4 sectors of
-one line. When they stride through memory, every lane needs a sector, and often a line, of its own:
+one line. When they stride through memory, every lane needs its own sector, and often its own line:
 32 sectors for the same 128 bytes.
 
 Why it costs time
-Every line is a separate lookup in L1 (one a cycle), every sector a separate transfer from L2, and
+Every line is a separate lookup in L1 (one per cycle), every sector a separate transfer from L2, and
 most of the bytes fetched are thrown away. The load/store queue fills (lg throttle), and loads come
 back late (long scoreboard).
 
@@ -67,7 +67,7 @@ CODE_RANK: Final = 0
 WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
-#: What passes the queue in which scattered accesses stand, and the cycles that it takes without one:
+#: What passes the queue in which scattered accesses wait, and the cycles that it takes without one:
 #: shared loads take 19 to 33 on Volta to Hopper (microbenchmarks of Jia et al.; Luo et al.).
 BEHIND: Final = ("shared", "shuffle")
 ALONE: Final = 33.0
@@ -202,7 +202,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     words = _addresses.apart(worst)
     return facts.finding(
         "likely",
-        f"Lanes of a warp access scattered addresses: {row.base} touches {units.significant(sectors)} sectors a request where "
+        f"Lanes of a warp access scattered addresses: {row.base} touches {units.significant(sectors)} sectors per request where "
         f"{units.significant(least)} would do{f' ({words})' if words else ''}.",
         (
             evidence("sectors", "Sectors of a request", sectors, "", "Of 32 bytes, at the worst access.", (least, ">")),
@@ -223,7 +223,7 @@ def open_in_code(facts: KernelFacts) -> str:
 
 
 def _advice(k: Kernel, where: str) -> tuple[str, ...]:
-    """By what the lanes' addresses are: runs of their own, what other loads point to, fields of
+    """By what the lanes' addresses are: their own runs, what other loads point to, fields of
     structures, or columns: the distance between lanes tells the last two. Only columns are fixed by the
     order of the lanes."""
     if shape := _tall_block(k, where):
@@ -235,13 +235,13 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     hits = k["l1_hit_rate"] or 0.0
     if apart >= _launch.MOST and long and hits >= _launch.MOST:
         rows = (
-            f"Each lane walks a row or structure of its own{where}. Let neighbouring lanes read neighbouring words: store a "
+            f"Each lane walks its own row or structure{where}. Let neighbouring lanes read neighbouring words: store a "
             "structure of arrays (transposed rows), or give each row to a warp."
         )
         wide = "Where neither fits, load 16 bytes per lane at a time, so that each sector is fetched less often."
         return rows, wide
     if _launch.gathers(k):
-        lists = "If each lane reads a list of its own, such as a row of a sparse matrix, give the list to a warp."
+        lists = "If each lane reads its own list, such as a row of a sparse matrix, give the list to a warp."
         sort = (
             f"Accesses{where} take their addresses from other loads. Sort or bin the requests, so that neighbouring lanes ask "
             "for neighbouring elements."
@@ -252,14 +252,14 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     if apart >= _launch.MOST and stride < LINE:
         far = units.significant(stride) if stride else "many"
         first = (
-            f"Neighbouring lanes are {far} bytes apart{where}, as where each has a structure of its own. Store each field in its own "
+            f"Neighbouring lanes are {far} bytes apart{where}, as where each has its own structure. Store each field in its own "
             "array (structure of arrays)."
         )
         wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
         return first, wide
     axis, column = _SWAP.get(k.language, _SWAP["cuda"])
     slow = f"Neighbouring lanes are {LINE} bytes or more apart, as where their index runs along the slow axis. "
-    fields = "If each lane reads a structure of its own, store each field in its own array."
+    fields = "If each lane reads its own structure, store each field in its own array."
     return (
         f"{slow * (stride >= LINE)}Let {axis}{where}.",
         column,
@@ -269,7 +269,7 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
 
 def _stride(k: Kernel) -> float:
     """Bytes between neighbouring lanes by the lines and sectors that they touch, LINE where nearly every
-    sector is on a line of its own; 0 where lines were not counted."""
+    sector is on its own line; 0 where lines were not counted."""
     lines = sectors = lanes = 0.0
     for row in k.instructions:
         touched, least = (
@@ -292,7 +292,7 @@ def _tall_block(k: Kernel, where: str) -> str:
         return ""
     better = max(2, k.threads // WARP)
     return (
-        f"The block is {x} × {y}: a warp's lanes lie in {rows} rows, and each row is in sectors of its own. Make x the "
+        f"The block is {x} × {y}: a warp's lanes lie in {rows} rows, and each row is in separate sectors. Make x the "
         f"long side, such as 32 × {better}, and let threadIdx.x run along the contiguous dimension{where}."
     )
 
@@ -340,7 +340,7 @@ def _more_warps(k: Kernel) -> float:
 
     A lane walks a row where it makes many accesses (WALK), most of them to a sector that the one
     before fetched, and most sectors of a warp's access serve one lane alone. Coalescing then means
-    that a warp takes a row in place of 32 of them, which makes 32 times the warps. Not where the
+    that a warp takes a row instead of 32 of them, which makes 32 times the warps. Not where the
     lanes fill a tile in shared memory, which is the whole block's, nor where they follow indices."""
     waves, hits = k["waves"], k["l1_hit_rate"] or 0.0
     excess = k["global_sector_excess"] or 0.0

@@ -1,4 +1,4 @@
-"""No bottleneck of the list explains this launch, or the report holds too little to tell.
+"""No known bottleneck explains this launch, or the report holds too little data.
 
 What it is
 This is the verdict when no rule finds a cause, or when rules lack their inputs. It shows what was
@@ -37,7 +37,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
 
 ID: Final = "unknown"
-#: What gives a launch counters of its own. Why ncu copies them is not known: nothing public says it.
+#: What gives a launch its own counters. Why ncu copies them is not known: nothing public says it.
 ALONE: Final = (
     "Profile this kernel alone (ncu --kernel-name NAME --launch-count 1), with the newest ncu and without MPS or another "
     "profiler on the GPU"

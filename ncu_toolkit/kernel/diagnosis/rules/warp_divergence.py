@@ -20,8 +20,8 @@ threads); sort or bin the data by path; compute both sides and select; compact t
 first.
 
 When the advice is wrong
-Idle lanes are no divergence where no branch parts them: predicated instructions, blocks that are no
-multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
+Idle lanes are not divergence where no branch splits them: predicated instructions, blocks that are not
+a multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
 see Idle threads. Code that only some lanes need anyway (one lane writing a result) is not
 a defect. When memory is the limit, idle lanes cost little: paths that become one move the same bytes,
 and wait for them as long.
@@ -59,25 +59,25 @@ def find(k: Kernel) -> Outcome:
     measured = k.fact("lanes_per_instruction", "<", LANES)
     uniform = k.fact("branch_uniformity")
     if active >= LANES.value:
-        said = "Nearly all lanes are active in nearly all instructions."
+        text = "Nearly all lanes are active in nearly all instructions."
         if on is not None and on < LANES.value:
-            said = (
+            text = (
                 "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them "
-                "(predicates), which is no divergence."
+                "(predicates), which is not divergence."
             )
-        return k.ruled_out(said, measured, "lanes_predicated_on", uniform)
+        return k.ruled_out(text, measured, "lanes_predicated_on", uniform)
     gone = _launch.lanes_left(k)
     parted = gone is not None and not gone.edge and gone.lanes < LANES.value
     there = gone.lanes if gone is not None and gone.edge else _launch.filled_lanes(k)
-    said = ""
+    text = ""
     if active >= _launch.NEARLY_ALL * there:
-        said = "Lanes that have work take the same path. The others have none: see Idle threads."
+        text = "Lanes that have work take the same path. The others have none: see Idle threads."
     elif not parted and k["branch_uniformity"] == 1.0:
-        said = "No branch parts the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
-    if said:
-        return k.ruled_out(said, measured, uniform)
+        text = "No branch splits the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
+    if text:
+        return k.ruled_out(text, measured, uniform)
     left = active / there
-    # Warps that stand at barriers for longer than that wait for one that works alone: see
+    # Warps that wait at barriers for longer than that wait for one that works alone: see
     # barrier-imbalance.
     alone = {"barrier": 1.0} if k.model.waiting("barrier") >= STALL.value else {}
     # Where lanes leave at once, full warps are fewer, each as long as now: of waiting for memory only
@@ -94,7 +94,7 @@ def find(k: Kernel) -> Outcome:
     counted = uniform is not None or any(row.threads for row in k.instructions)
     how = "take different branches, or run loops of different length"
     if parted:
-        how = "leave by a test that parts neighbours"
+        how = "leave by a test that splits neighbours"
     elif not counted:
         how = "take different branches, run loops of different length, or have no work: the report does not show which"
     return k.finding(

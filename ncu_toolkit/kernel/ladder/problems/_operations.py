@@ -56,7 +56,7 @@ class Operation(msgspec.Struct, kw_only=True):
         return {"x": given(self.count), "y": out(self.count)}
 
     def scalars(self) -> dict[str, int]:
-        """Integer arguments beside n."""
+        """Integer arguments besides n."""
         return {"count": self.count}
 
     def fill(self, xp: Any, rng: Any, name: str, shape: tuple[int, ...]) -> Array:
@@ -73,7 +73,7 @@ class Operation(msgspec.Struct, kw_only=True):
 
 
 def positive(y: Array, roundings: int, words: str = "") -> Expected:
-    """A sum of positive terms, in whatever order: a relative error of so many roundings."""
+    """A sum of positive terms, in whatever order: a relative error of this many roundings."""
     return Expected(y, roundings * U32 * y, f"{words or roundings} roundings of positive numbers")
 
 

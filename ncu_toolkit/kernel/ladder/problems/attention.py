@@ -76,7 +76,7 @@ class Attention(Problem):
         numbers = parts[:-1] if mask == CAUSAL else parts
         if len(numbers) > 2 or not all(part.isdecimal() for part in numbers) or not numbers:
             raise UsageProblem(
-                f"size '{text[:40]}' is no size of {self.family}",
+                f"size '{text[:40]}' is not a size of {self.family}",
                 "Write tokens and head size, and causal where later keys are hidden: 4096x128, 4096x64xcausal",
             )
         tokens, head = numbers if len(numbers) == 2 else (numbers[0], "128")
@@ -164,7 +164,7 @@ class Attention(Problem):
         """The graph API's scaled dot-product attention, straight into O, with the plan made and the
         workspace allocated here and not when called.
 
-        PyTorch's cuDNN attention runs the same graph, but returns a tensor of its own, which would
+        PyTorch's cuDNN attention runs the same graph, but returns its own tensor, which would
         have to be copied into O.
 
         Raises:

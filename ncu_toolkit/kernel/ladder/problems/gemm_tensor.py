@@ -52,7 +52,7 @@ class GemmTensor(Gemm):
     title = "Matrix product on tensor cores"
     story = (
         "Multiplies two 16-bit matrices with 32-bit accumulation. Tensor cores multiply so fast that everything else, copies, shared-memory reads, "
-        "barriers and stores, has to happen beside them; in the end they, and the power they draw, are the limit."
+        "barriers and stores, has to overlap with them; in the end they, and the power they draw, are the limit."
     )
     dtypes = ("bfloat16", "float16")
     baseline = "cublas_bf16"

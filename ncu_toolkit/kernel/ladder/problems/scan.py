@@ -37,7 +37,7 @@ class Scan(LinearProblem):
         return float(max(case["n"] - 1, 1))
 
     def reference_bytes(self, case: Case) -> float:
-        """Sums in 64 and in 32 bits, and four arrays of 8 bytes an element while they are
+        """Sums in 64 and in 32 bits, and four arrays of 8 bytes per element while they are
         compared."""
         return 44.0 * case["n"]
 

@@ -22,7 +22,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 _EVERY = 0.5
-#: Functions whose lines are told: a program that makes code as it runs has more.
+#: Functions whose lines are followed: a program that makes code as it runs has more.
 _CODES = 20_000
 
 
@@ -37,7 +37,7 @@ class Lines:
     def __init__(self, folder: str, others: tuple[str, ...]) -> None:
         self.stem, self.others = os.path.join(folder, str(os.getpid())), others
         self.pid, self.own = os.getpid(), list[CodeType]()  # kept: their numbers are addresses
-        self.known, self.told = set[int](), 0
+        self.known, self.sent = set[int](), 0
         self.monitoring: Any = getattr(sys, "monitoring", None)
         if self.monitoring is None or not getattr(sys, "_is_gil_enabled", lambda: True)():
             raise RuntimeError("lines need Python 3.12 or newer, with its lock")
@@ -65,7 +65,7 @@ class Lines:
         threading.Thread(target=self._often, daemon=True).start()
 
     def _started(self, code: CodeType, _: int) -> Any:
-        """Once for each code: whether its lines are told from here on."""
+        """Once for each code: whether its lines are followed from here on."""
         path = code.co_filename
         if (
             len(self.own) < _CODES
@@ -77,8 +77,8 @@ class Lines:
                 self.own.append(code)
                 self.is_own(code)
             events = self.monitoring.events
-            told = events.LINE | events.PY_RETURN | events.PY_YIELD
-            self.monitoring.set_local_events(self.tool, code, told)
+            followed = events.LINE | events.PY_RETURN | events.PY_YIELD
+            self.monitoring.set_local_events(self.tool, code, followed)
         return self.monitoring.DISABLE
 
     def _often(self) -> None:
@@ -90,7 +90,7 @@ class Lines:
         """Write what waits. A forked child has the parent's lines, and leaves them alone."""
         if self.pid != os.getpid():
             return
-        ready, self.told = self.own[self.told :], len(self.own)
+        ready, self.sent = self.own[self.sent :], len(self.own)
         try:
             place = self.stem + ".places"
             with open(place, "a", encoding="utf-8", errors="replace", opener=plain) as file:

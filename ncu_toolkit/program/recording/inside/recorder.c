@@ -5,8 +5,8 @@
  * word (the kind) and where names lie. program/recording/recorder.py knows the rest. Into the folder
  * $NCU_TOOLKIT_RECORD it writes, of each process:
  *
- *   PID.KIND.records  the records of a kind as CUPTI made them, one after the other; in place of a
- *                     pointer to a name stands the name's number
+ *   PID.KIND.records  the records of a kind as CUPTI made them, one after the other; instead of a
+ *                     pointer to a name is the name's number
  *   PID.facts         a line each: "cupti VERSION PATH", "size KIND BYTES", "name NUMBER TEXT",
  *                     "call DOMAIN ID TEXT", "clock CUPTI SYSTEM", "lost RECORDS", "note TEXT",
  *                     "tried PATH: WHY", "without KIND WHY", "failed WHY", "ended". Where the last
@@ -78,7 +78,7 @@ static int facts = -1, full, working, ended, modules;
 static unsigned period = 500;
 static pid_t owner;
 static uint64_t written, most = 1ull << 31;
-static uint8_t told[3][CALLS];
+static uint8_t named[3][CALLS];
 
 struct wanted {
   const char *name;
@@ -281,8 +281,8 @@ static void keep(uint8_t *record, size_t size) {
   if (kind == DRIVER || kind == RUNTIME) {
     uint32_t domain = kind == DRIVER ? DRIVER_DOMAIN : RUNTIME_DOMAIN, id = *(uint32_t *)(record + 4);
     const char *name = NULL;
-    if (id < CALLS && !told[domain][id]) {
-      told[domain][id] = 1;
+    if (id < CALLS && !named[domain][id]) {
+      named[domain][id] = 1;
       if (!cupti.call_name(domain, id, &name) && name) fact("call %u %u %s", domain, id, name);
     }
   }
@@ -432,7 +432,7 @@ static struct {
   uint32_t count, muted;
 } own[OWN];
 static int lines_file = -1, owned;
-static size_t waiting, told_lines;
+static size_t waiting, followed_lines;
 
 static unsigned of_code(uint64_t code) {
   unsigned at = code * 11400714819323198485ull >> 40 & (OWN - 1);
@@ -454,12 +454,12 @@ void ncu_toolkit_write_lines(int again) {
 
 static void keep_line(uint64_t code, int line) {
   static __thread uint32_t thread;
-  if (lines_file < 0 || told_lines >= MOST_LINES) return;
+  if (lines_file < 0 || followed_lines >= MOST_LINES) return;
   if (!thread) thread = syscall(SYS_gettid);
   if (waiting == WAITING) ncu_toolkit_write_lines(0);
   lines[waiting].at = real_time();
   lines[waiting].code = code, lines[waiting].thread = thread, lines[waiting++].line = line;
-  told_lines++;
+  followed_lines++;
 }
 
 static void *answer(int more) {
@@ -488,7 +488,7 @@ static void *outer_frame(void) {
   return frame ? py.back(frame) : NULL;
 }
 
-/* Lines of a loop in Python over single numbers are told no more: what it launches has the line that
+/* Lines of a loop in Python over single numbers are no longer followed: what it launches has the line that
  * called it. */
 static void *at_line(void *self, void *const *words, long count) {
   (void)self, (void)count;
@@ -500,14 +500,14 @@ static void *at_line(void *self, void *const *words, long count) {
   }
   if (own[at].muted) return answer(0);
   keep_line(code, py.number(words[1]));
-  return answer(told_lines < MOST_LINES);
+  return answer(followed_lines < MOST_LINES);
 }
 
 /* A function of the user's ends: the line that it goes back to. */
 static void *at_return(void *self, void *const *words, long count) {
   (void)self, (void)words, (void)count;
   keep_line_of(outer_frame());
-  return answer(told_lines < MOST_LINES);
+  return answer(followed_lines < MOST_LINES);
 }
 
 static void no_lines(void) { lines_file = -1; }
@@ -522,7 +522,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
     const char *name;
     void *does;
     int flags;
-    const char *told;
+    const char *doc;
   } methods[] = {{"at_line", at_line, FAST_CALL, ""}, {"at_return", at_return, FAST_CALL, ""}};
   if (python_lacks()) return NULL;
   py.none = none, py.disable = disable;
@@ -536,7 +536,7 @@ void *ncu_toolkit_lines(int which, const char *path, void *none, void *disable) 
 /* ---- stacks of Python's threads
  *
  * A thread here wants a sample every `pause`. From Python 3.13 on the main thread takes it itself, between
- * two instructions (Py_AddPendingCall), 1,000 a second: Python's lock does not change hands. Where the
+ * two instructions (Py_AddPendingCall), 1,000 per second: Python's lock does not change hands. Where the
  * main thread does not come to it within a pause it is in a function of C, and the thread here takes the
  * lock, which is free as a rule, and looks. Before 3.13 the main thread learns of such a call only when
  * the lock changes hands, so there the thread takes the lock for each sample. That costs the program up to
@@ -772,7 +772,7 @@ static void register_end(void) {
     const char *name;
     void *does;
     int flags;
-    const char *told;
+    const char *doc;
   } method = {"at_end", at_end, FAST_CALL, ""};
   void *locked = py.of_sys("_is_gil_enabled"), *answer = locked ? py.call(locked, NULL) : NULL;
   if (answer && !py.truth(answer)) {
@@ -864,7 +864,7 @@ static void look_at(int at, void *frame, uint64_t wanted) {
 
 /* Before Python 3.13 a thread that waits for the lock gets it where the program happens to let go of it, as
  * NumPy's copies do: up to 5 ms late, and then always in the same few lines. So the program is asked for it
- * after half a millisecond, unless it chose an interval of its own. */
+ * after half a millisecond, unless it chose its own interval. */
 static void hand_over_soon(void) {
   static int once;
   if (sampler.by_itself || once++) return;
@@ -996,7 +996,7 @@ static void in_child(void) {
   sampler.alive = 0, sampler.process = 0;
 }
 
-/* Begin to sample this process into a folder, every so many microseconds: where it uses CUDA, and in a
+/* Begin to sample this process into a folder, every this many microseconds: where it uses CUDA, and in a
  * worker as python.py knows it. */
 void ncu_toolkit_sample(const char *where, int every) {
   static int forks;

@@ -35,12 +35,12 @@ def plain(path: str, flags: int) -> int:
 
 class Setting:
     """What a switch's hook is given: its value, and how it changes the program. What it changed is
-    told once."""
+    reported once."""
 
     def __init__(self, folder: str, switch: str, value: str, kernel: str) -> None:
         self.folder, self.switch, self.value = folder, switch, value
         self.kernel = re.compile(kernel)
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
 
     def applied(self) -> None:
         """Say that something was changed."""
@@ -127,8 +127,8 @@ class Setting:
         kind.run = run
 
     def _tell(self, what: str, why: str) -> None:
-        if what + why not in self.told:
-            self.told.add(what + why)
+        if what + why not in self.reported:
+            self.reported.add(what + why)
             tell(self.folder, {"switch": self.switch, what: why or True})
 
 
@@ -235,7 +235,7 @@ def _parts(folder: str, pid: int) -> None:
 
 
 def guarded(change: Callable[..., None], what: Any, setting: Setting) -> None:
-    """Change something; why it failed is told, and the program goes on."""
+    """Change something; why it failed is reported, and the program goes on."""
     try:
         change(what)
     except Exception as error:

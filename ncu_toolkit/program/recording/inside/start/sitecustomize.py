@@ -20,7 +20,7 @@ def _load(name: str, path: str) -> None:
 
 
 def _start(folder: str, name: str) -> None:
-    """Begin; what fails stands in PID.error."""
+    """Begin; failures go to PID.error."""
     if not folder:
         return
     try:
