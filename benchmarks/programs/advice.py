@@ -1,14 +1,15 @@
 """Does the answer make programs faster? Programs before their fix are changed by coding agents, under
-three conditions, and all versions run on one GPU in turns.
+several conditions, and all versions run on one GPU in turns.
 
     python -m benchmarks.programs.advice prepare WORK    tasks for agents: sources and evidence, in batches
     python -m benchmarks.programs.advice collect WORK    their versions into benchmarks/programs/advised
     python -m benchmarks.programs.advice run OUT         needs a GPU: every version in turns
     python -m benchmarks.programs.advice score OUT       no GPU: what each condition gained
 
-Conditions: `source` (the program alone), `statistics` (and the tables of `nsys stats`, computed here from
+Conditions: `source` (the program alone), `nsys` (and the tables of `nsys stats`, computed here from
 the recording that the answer is from), `answer` (and what `ncu-toolkit analyze` prints of that recording
-and its report), `wrong` (the answer with another program's first cause in place of its own).
+and its report), `followed` (the same, with the task to follow the first cause's advice as written),
+`wrong` (the answer with another program's first cause instead of its own).
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ FASTER: Final = 1.05
 #: Part of the gain that is known to be possible, below which advice did not do what it should.
 HALF: Final = 0.5
 PAGE: Final = HERE.parents[1] / "docs" / "advice.md"
-MODULE: Final = HERE.parents[1] / "ncu_toolkit" / "kernel" / "diagnosis" / "achieved.py"
 WORDS: Final = {
     "source": "the source",
     "nsys": "source and nsys statistics",
@@ -529,20 +529,11 @@ def page(trials: Sequence[Trial]) -> str:
 
 
 def write(trials: Sequence[Trial]) -> None:
-    """docs/advice.md, and the records that cards show."""
+    """The generated part of docs/advice.md."""
     text = PAGE.read_text(encoding="utf-8")
     start, end = "<!-- figures -->\n", "<!-- end of figures -->"
     head, _, rest = text.partition(start)
     PAGE.write_text(f"{head}{start}{page(trials)}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
-    rows = "".join(f'    "{rule}": {record},\n' for rule, record in records(trials).items())
-    module = MODULE.read_text(encoding="utf-8")
-    module = re.sub(
-        r"(    # advised\n).*?(    # end of advised\n)",
-        lambda m: m[1] + rows + m[2],
-        module,
-        flags=re.DOTALL,
-    )
-    MODULE.write_text(module, encoding="utf-8")
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
 @click.command("compare")
 @options(
     old=argument(), new=argument(required=False),
-    baseline=option("Compare NEW, then the only argument, with this baseline, even if there is a file of that name.", metavar="NAME"),
+    baseline=option("Compare with this baseline, and give only NEW; also where a file has that name.", metavar="NAME"),
     named=option(
         "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
         "--pair", metavar="OLD=NEW"),
@@ -54,7 +54,7 @@ def command(
     a tenth of a report's time or more, the first line is the total of both reports.
 
     For a program, shows how its step changed: where its time goes, old and new, causes that are gone
-    or new, and the achieved saving next to the predicted one. The steps of both are the samples.
+    or new, and the achieved saving next to the predicted one. The steps of both are the samples of the test.
     --kernel, --pair, or a gate on a figure of kernels compares the reports of two runs instead.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete

@@ -72,5 +72,5 @@ def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> 
         major, minor = rung.minimum_cc
         needs = f"sm_{major}{minor}a" if rung.arch_specific else f"CC {major}.{minor}"
         rows.append((f"{rung.order:02d}", Text(rung.name, style="bold"), what, rung.removes, needs))
-    columns = ("", "rung", "what it is", "removes", "needs")
+    columns = ("", "rung", "what it is", "fixes", "needs")
     return grid(columns, rows, Text(family.name, style="bold"), overflow="fold")

@@ -67,7 +67,8 @@ from ncu_toolkit.program.recording.step_run import StepJob
     needs=f"For a program: what{NEEDS}",
     resumed=option("Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.", "--resume", is_flag=False,
         flag_value="", default=None, metavar="[RUN]", shell_complete=_complete.runs),
-    probed=option("Also put the kernels under pressure, which confirms or contradicts their verdicts (a program runs again for that).", "--probe"),
+    probed=option("Also run the kernels beside work that loads one unit of the GPU at a time, to "
+        "check their verdicts (a program runs again for that).", "--probe"),
     redact="Keep the raw report without host names, users, addresses, command lines and folders.",
     redact_source="Like --redact, and also without embedded source code.",
 )  # fmt: skip
@@ -85,7 +86,7 @@ def command(
     launches directly, and no step is looked for.
 
     A kernel of a ladder must match a reference before it is measured. The rung that it is compared
-    with is profiled too, so its page shows what the step changed. The raw report stays next to the
+    with is profiled too, so its page shows what changed since that rung. The raw report stays next to the
     pages, for the Nsight Compute GUI."""
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     if resumed is not None:

@@ -158,6 +158,6 @@ def test_a_roll_up_is_a_bar_only_where_no_part_explains_it() -> None:
 def test_sms_without_work_are_named() -> None:
     profile = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=400.0)
     message = sections.basis(profile, uses(profile, {}))
-    assert message == "Units in SMs: of the 40 % of the time in which SMs had work."
+    assert message == "Units in SMs: shares of the 40 % of the time in which SMs had work."
     whole = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=990.0)
     assert sections.basis(whole, uses(whole, {})) == ""

@@ -156,7 +156,7 @@ def test_the_first_screen_answers() -> None:
     assert re.search(
         r"        Optimizer of 62 × 12 launches  +saves up to 2.4 ms +train.py:33", text
     )
-    assert re.search(r"        all three +46.6 → 15 ms if fixed", text)
+    assert re.search(r"        fixing all three +46.6 → 15 ms", text)
     assert "where the step goes" in text
     assert re.search(r"products +█+▍? +67 %", text)
 
@@ -221,7 +221,7 @@ def test_every_writer_shows_the_same(form: str) -> None:
         "clear cause",
         "where the step goes",
         "all three",
-        "46.6 → 15 ms if fixed",
+        "46.6 → 15 ms",
         "Optimizer of 62 × 12 launches",
         "model.py",
     ):

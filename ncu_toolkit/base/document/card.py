@@ -268,11 +268,11 @@ class Card:
     @property
     def room(self) -> str:
         """The headroom in words; empty where there is none to state."""
-        if self.headroom is None:
+        if self.headroom is None or self.headroom > MOST:
             return ""
-        ends = {"issue": "issue slots are next", "empty launch": "an empty launch takes that long"}
-        end = ends.get(self.roof, f"{self.roof} is next")
-        return f"even a perfect fix stops at {factor_text(self.headroom)}: {end}"
+        ends = {"issue": "issue slots are", "empty launch": "the time of an empty launch is"}
+        end = ends.get(self.roof, f"{self.roof} is")
+        return f"best case of any fix: {factor_text(self.headroom)}, then {end} the limit"
 
 
 def kernel_name(name: str, longest: int = NAME) -> str:

@@ -291,7 +291,7 @@ class Fitted:
             if i not in shown and i not in self._silent
         ]
         if left_out:
-            left = f"left out at this width: {', '.join(left_out)}"
+            left = f"columns hidden at this width: {', '.join(left_out)}"
             found += _wrapped(Text(left, style="dim"), width)
         if self._note:
             found += _wrapped(Text(self._note, style="dim italic"), width)
@@ -419,7 +419,7 @@ def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     if not any(bar.beyond for bar in bars):
         return ""
     needed, lost = ("#", "-") if ascii_only else ("█", _LIGHTER)
-    return f"{needed} needed by the work   {lost} time lost to inefficient accesses"
+    return f"{needed} what the work needs at full speed   {lost} busy beyond that"
 
 
 def _strip(shown: Strip, width: int) -> Iterator[Text]:

@@ -51,8 +51,8 @@ def command(
     program, which load one unit of the GPU at a time. `--kernel NAME` does the same for a ladder's
     kernel.
 
-    Neither needs special permissions. The verdict is a regime, with less confidence than one
-    from counters; see docs/probe.md."""
+    No special permissions are needed. The verdict is only a class (such as limited by memory), less
+    certain than one from counters; see docs/probe.md."""
     ladder = chosen.families or chosen.everything or (chosen.kernels and not program)
     if bool(program) == bool(ladder):
         raise UsageProblem(

@@ -534,7 +534,7 @@ def _verdict(comparison: Comparison) -> str:
             return f"Nothing to compare: {comparison.unmatched}."
         if comparison.unpaired:
             shell = by_hand(comparison)
-            return f"No kernel is in both reports; --pair {shell} compares two by hand."
+            return f"No kernel is in both reports. If one was renamed: --pair {shell}."
         return f"Nothing to compare: both have no {comparison.what} in common."
     if comparison.failures:
         return f"{counted(len(comparison.failures), 'regression')}."

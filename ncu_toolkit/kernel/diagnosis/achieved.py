@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 
 ENOUGH: Final = Threshold(
@@ -75,22 +74,6 @@ CASES: Final[tuple[tuple[str, str, float], ...]] = (
     ("warp-divergence", "cuda_read_rescoring", 1.05),
     # end of generated
 )
-#: What came of advice that coding agents followed (docs/advice.md), by first cause: programs, those that
-#: got faster, the median speedup. Written by `python -m benchmarks.programs.advice score`.
-ADVISED: Final[dict[str, tuple[int, int, float]]] = {
-    # advised
-    # end of advised
-}
-#: Programs from which on a record says something.
-_FEW: Final = 2
-
-
-def record(rule: str) -> str:
-    """`Advice followed in 5 programs: 4 faster, median 2.1×.`; empty where it was tried in too few."""
-    programs, faster, median = ADVISED.get(rule, (0, 0, 1.0))
-    if programs < _FEW:
-        return ""
-    return f"Advice followed in {programs} programs: {faster} faster, median {units.ratio(median)}."
 
 
 def alike(rule: str, but: str = "") -> list[tuple[str, float]]:

@@ -125,7 +125,7 @@ def basis(profile: Profile, shown: Mapping[str, Use]) -> str:
     active = time_model.build(profile).active
     if active < 1 - CLOSE and any(_in_sm(name) for name in shown):
         parts.append(
-            f"Units in SMs: of the {whole_percent(active)} of the time in which SMs had work."
+            f"Units in SMs: shares of the {whole_percent(active)} of the time in which SMs had work."
         )
     busiest = max(shown, key=lambda name: shown[name].busy, default="")
     if busiest == "blocks" and shown[busiest].busy:

@@ -272,7 +272,7 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
         headline = f"{name}: {units.duration(time.old)} → {units.duration(time.new)}, perhaps of two different loops"
     many = " and ".join(str(len(side.times_us)) for side in (first.pair.old, first.pair.new))
     noise = units.percent(time.noise / (time.old or 1.0), 2)
-    sure = f"Means of {many} {what}s: {answers.percent(time.change)}, noise ± {noise}."
+    sure = f"The mean {what} changed by {answers.percent(time.change)} ({many} {what}s, noise ±{noise})."
     if min(len(side.times_us) for side in (first.pair.old, first.pair.new)) < _FEW:
         sure += f" So few {what}s cannot rule out chance; {_FEW} on each side can."
     whole = replace(

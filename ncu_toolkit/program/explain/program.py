@@ -25,7 +25,6 @@ from ncu_toolkit.base.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.base.document.views import CARDS, TOP, Answer
 from ncu_toolkit.base.model import Diagnosis, Launch, Profile
 from ncu_toolkit.base.model.profile import Advice, shown_step
-from ncu_toolkit.kernel.diagnosis.achieved import record
 from ncu_toolkit.kernel.diagnosis.kernel import CALL, TOOLKIT, authored, line_information, made_by
 from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
@@ -68,7 +67,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "Recording overhead with an idle GPU: 18 % (median of 20 programs), up to 63 %."
+_SLOWED: Final = "Recording slows programs whose GPU idles, by 18 % (median of 20) and up to 63 %: the times above include that."
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: What is not known without it; what is not here changes no answer.
@@ -184,8 +183,8 @@ def of_run(found: ProgramDiagnosis) -> Iterator[str]:
     """What the reader must know of the other steps and of the rest of the run before all else."""
     step = found.step
     if step.covered < _COVERED:
-        rest = f" The rest: {units.listed(step.rest)}." if step.rest else ""
-        yield f"The steps are {units.percent(step.covered, 2)} of the run from the first of them on.{rest}"
+        rest = f" Not covered: {units.listed(step.rest)}." if step.rest else ""
+        yield f"Steps cover {units.percent(step.covered, 2)} of the run, counted from the first one.{rest}"
     if step.uneven:
         times = sorted(window.us for window in step.windows)
         usual = times[len(times) // 4]
@@ -317,7 +316,7 @@ def _card(
     return Card(
         state="roof" if finding.good else "slow", bottleneck=visible(finding.rule), title=title_of(found, finding),
         gain=saving(finding, found), confidence=finding.confidence,
-        summary=visible(" ".join(filter(None, (finding.summary, record(finding.rule))))),
+        summary=visible(finding.summary),
         where=(*where(found, finding, lines), *_hottest(found, finding, known or {})),
         do=() if finding.good and made <= {*CALL} else steps_of(finding),
     )  # fmt: skip
@@ -455,8 +454,8 @@ def _then(
         more = f"these and {len(costly) - CARDS} more"
         every = {2: "both", 3: "all three"}.get(len(costly), more)
         now = f"{units.duration(wall).removesuffix(unit)} → {left}"
-        text = f"{left} of the {found.step.word} left" if _idling(found) else now
-        rows.append((every, f"{text} if fixed", ""))
+        text = f"leaves {left} of the {found.step.word}" if _idling(found) else now
+        rows.append((f"fixing {every}", text, ""))
     return tuple(rows)
 
 

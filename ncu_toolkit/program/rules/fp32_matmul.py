@@ -150,7 +150,9 @@ def _advice(s: StepFacts, kind: str, convolutions: bool) -> tuple[str, ...]:
         "xla": (f"Convert the inputs to {dtype}.",),
         "cupy": ("Convert the inputs to float16.",),
     }  # fmt: skip
-    more = (f"Faster still, where 7 bits are enough: {mixed}.", _CUDNN)[: 2 if convolutions else 1]
+    more = (f"Faster still, if a mantissa of 7 bits (BF16) is accurate enough: {mixed}.", _CUDNN)[
+        : 2 if convolutions else 1
+    ]
     return (
         *s.advice(**_ALLOW if kind == "TF32" else narrow),
         *more * (kind == "TF32" and s.framework == "torch"),

@@ -71,7 +71,8 @@ def find(s: StepFacts) -> StepOutcome:
         ops=inline,
         evidence=evidence,
         advice=s.advice(
-            f"Use two buffers, and a separate stream for {ways}: copy the next chunk while kernels work on this one, ordered by events.",
+            f"Use two buffers, and a separate stream for {ways}: copy the next chunk while kernels work on this one, "
+            "and let each wait for the other by events (cudaStreamWaitEvent).",
             *waits,
             torch=(
                 f"Use two buffers, and a separate stream for {ways} (torch.cuda.stream, non_blocking=True): copy the next batch while "

@@ -549,7 +549,7 @@ class _Run:
         if windows[-1].end < stop:  # the last step, of which the idle time is not known
             covered += stop - windows[-1].end
         if (after := ends - stop) > OTHER_TIME * (ends - times[0]):
-            left.append(f"{units.duration(after / 1e3)} after them")
+            left.append(f"{units.duration(after / 1e3)} after the last step")
         took = np.array([window.us for window in kept])
         low, high = np.percentile(took, (10, 90))
         typical = int(np.argsort(took, kind="stable")[(len(kept) - 1) // 2])

@@ -100,7 +100,7 @@ def find(k: Kernel) -> Outcome:
             row.counters.get("shared_wavefronts", 0.0)
             - row.counters.get("shared_wavefronts_ideal", 0.0)
         ),
-        "wavefronts beyond the ideal",
+        "the excess wavefronts",
     )
     return k.finding(
         f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many passes as without conflicts.",
