@@ -306,7 +306,7 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
-        return f"Issue slots are the limit. {percent(share)} of the instructions only move values between shared memory and registers."
+        return f"Its instructions cost issue slots: {percent(share)} of them only move values between shared memory and registers."
     if _queued(waits):
         return (
             f"Shared-memory loads fill the MIO queue. Warps spend {percent(queue)} of their time waiting to issue one "
