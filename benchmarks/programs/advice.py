@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-import math
 import os
 import random
 import re
@@ -36,6 +35,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.field.scoring import update
 from benchmarks.programs.run import close
 from benchmarks.programs.score import read_labels
 
@@ -85,6 +85,9 @@ For each program write `note.json` beside it: {{"limits": "what you think limits
 Read nothing outside this folder (no other folder of this machine, no network). When all have `changed.*`
 and `note.json`, answer with one line: "done", and what you could not do.
 """
+_ANSWER: Final = (
+    ", and `answer.txt`: what a profiler's analysis says of its step, recorded on an NVIDIA GPU"
+)
 HOW: Final = {
     "source": ("", "", ""),
     "nsys": (
@@ -93,12 +96,12 @@ HOW: Final = {
         "",
     ),
     "answer": (
-        ", and `answer.txt`: what a profiler's analysis says of its step, recorded on an NVIDIA GPU",
+        _ANSWER,
         "- Look at the answer first.\n",
         "",
     ),
     "followed": (
-        ", and `answer.txt`: what a profiler's analysis says of its step, recorded on an NVIDIA GPU",
+        _ANSWER,
         "- Read the answer first, and follow its advice as it is written where it applies. If an advice cannot\n"
         "  be followed, say so in the note, and do what you think is best.\n",
         ', "followed": "yes, partly or no: whether the advice of the FIRST cause was followed", '
@@ -121,11 +124,6 @@ def chosen() -> list[str]:
         if recorded and gain >= LEAST_GAIN and before["seconds"] <= LONGEST:
             names.append(path.name)
     return sorted(names, key=lambda name: sha256(f"advice{name}".encode()).digest())[:PROGRAMS]
-
-
-def source_of(name: str, side: str = "before", home: Path = PAIRS) -> Path:
-    """The file of one side of a program, or of a version of it."""
-    return next((home / name).glob(f"{side}.*[yu]"))
 
 
 def answer(name: str) -> tuple[str, str]:
@@ -185,32 +183,24 @@ def nsys_statistics(name: str) -> str:
     )
 
 
-def parts(text: str) -> tuple[str, str, str]:
-    """An answer's heading, its first cause (title, evidence, advice), and what follows. The account of
-    the step, in between, goes with what follows."""
+def parts(text: str) -> tuple[str, str, str, str, str]:
+    """An answer's heading, its first cause's title and evidence, the account of the step, where and what
+    to do, and what follows."""
     heading, _, rest = text.partition("\n\n")
-    claim, _, rest = rest.partition("\n\nwhere the step goes")
-    account, mark, rest = rest.partition("\nwhere   ")
+    claim, mark, rest = rest.partition("\n\nwhere the step goes")
+    account, where, rest = rest.partition("\nwhere   ")
     ending = re.search(r"\nthen    |\n\n", rest)
     at = ending.start() if ending else len(rest)
-    return (
-        heading,
-        claim + "\0" + mark + rest[:at],
-        "\n\nwhere the step goes" + account + "\0" + rest[at:],
-    )
+    return heading, claim, mark + account, where + rest[:at], rest[at:]
 
 
 def swapped(text: str, other: str) -> str:
     """An answer with the first cause of another in its place, at this program's own lines."""
-    heading, mine, rest = parts(text)
-    _, foreign, _ = parts(other)
-    claim, advice = foreign.split("\0")
-    places = re.findall(r"before\.\w+:\d+", mine.split("\0")[1]) or re.findall(
-        r"before\.\w+:\d+", rest
-    )
-    if places:
-        advice = re.sub(r"before\.\w+:\d+", places[0], advice)
-    account, following = rest.split("\0")
+    heading, _, account, own, following = parts(text)
+    _, claim, _, advice, _ = parts(other)
+    place = re.compile(r"before\.\w+:\d+")
+    if places := place.findall(own) or place.findall(account + following):
+        advice = place.sub(places[0], advice)
     following = following[max(following.find("\n\n"), 0) :]  # what comes second would give it away
     end = following.find("\nStep: ")
     return f"{heading}\n\n{claim}{account}{advice}\n{following[end:] if end >= 0 else ''}"
@@ -232,11 +222,11 @@ def prepare(work: Path) -> None:
         some = list(controls if condition == "wrong" else names)
         random.Random(condition).shuffle(some)
         for number, first in enumerate(range(0, len(some), BATCH)):
-            batch = work / f"{condition}{number:02d}"
-            for name in some[first : first + BATCH]:
+            batch, members = work / f"{condition}{number:02d}", some[first : first + BATCH]
+            for name in members:
                 folder = batch / name
                 folder.mkdir(parents=True, exist_ok=True)
-                shutil.copy(source_of(name), folder)
+                shutil.copy(next((PAIRS / name).glob("before.*[yu]")), folder)
                 if condition == "nsys":
                     (folder / "statistics.txt").write_text(nsys_statistics(name))
                 if condition in ("answer", "followed"):
@@ -252,9 +242,9 @@ def prepare(work: Path) -> None:
             evidence, how, keys = HOW["answer" if condition == "wrong" else condition]
             (batch / "TASK.md").write_text(
                 TASK.format(
-                    count=len(some[first : first + BATCH]), evidence=evidence, how=how, keys=keys,
+                    count=len(members), evidence=evidence, how=how, keys=keys,
                     tolerance="; ".join(
-                        f"{name}: {known[name].get('tolerance', 1e-3):g}" for name in some[first : first + BATCH]
+                        f"{name}: {known[name].get('tolerance', 1e-3):g}" for name in members
                     ),
                     python=sys.executable, nvcc=nvcc,
                 )
@@ -308,43 +298,46 @@ def run_all(out: Path, seconds: float, rounds: int) -> None:
             plan = run.plan_side(home, side, (work / f"{name}.{side}").resolve())
             if plan is not None:
                 plans[name, side] = plan
-    runs = record.Runs(out, work, plans, end)
-    todo = [key for key, plan in plans.items() if plan["build"]]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        problems = pool.map(lambda key: run.build(plans[key]["build"], plans[key]["folder"]), todo)
-        for (name, side), problem in zip(todo, problems, strict=True):
-            if problem:
-                kept = runs.found.setdefault(name, {}).setdefault(side, {"us": []})
-                kept["code"], kept["error"] = 1, f"build: {problem[-600:]}"
-                del plans[name, side]
-    lane = lanes.lanes()[0]
-    _, environment = runs.on(lane)
+    with lanes.limited(seconds - lanes.GRACE):
+        runs = record.Runs(out, work, plans, end)
+        for (name, side), problem in run.build_all(plans, lanes.STOPPED.is_set).items():
+            kept = runs.found.setdefault(name, {}).setdefault(side, {"us": []})
+            kept["code"], kept["error"] = 1, f"build: {problem[-600:]}"
+            del plans[name, side]
+        lane = lanes.lanes()[0]
+        _, environment = runs.on(lane)
 
-    def warm(key: tuple[str, str]) -> None:
-        source = Path(str(plans[key]["command"][-1]))
-        if source.suffix == ".py" and "torch.compile" in source.read_text() and not runs.over(60):
-            words = [sys.executable, str(source)]
-            code, _, _ = record.bounded(words, plans[key]["folder"], 150.0, environment)
-            print(f"{end - time.monotonic():6.0f} s left  {key} compiled, code {code}", flush=True)
+        def warm(key: tuple[str, str]) -> None:
+            source = Path(str(plans[key]["command"][-1]))
+            if (
+                source.suffix == ".py"
+                and "torch.compile" in source.read_text()
+                and not runs.over(60)
+            ):
+                words = [sys.executable, str(source)]
+                code, _, _ = record.bounded(words, plans[key]["folder"], 150.0, environment)
+                print(
+                    f"{end - time.monotonic():6.0f} s left  {key} compiled, code {code}", flush=True
+                )
 
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(warm, plans))
-    for turn in range(rounds):
-        groups = [
-            [(name, side, turn) for side in VARIANTS if (name, side) in plans] for name in names
-        ]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(warm, plans))
+        for turn in range(rounds):
+            groups = [
+                [(name, side, turn) for side in VARIANTS if (name, side) in plans] for name in names
+            ]
 
-        def one(lane: lanes.Lane, task: tuple[str, str, int]) -> None:
-            name, side, turn = task
-            failed = runs.found.get(name, {}).get(side, {}).get("code")
-            if not failed and runs.missing(name, side, False, turn):
-                runs.run(lane, name, side, False)
+            def one(lane: lanes.Lane, task: tuple[str, str, int]) -> None:
+                name, side, turn = task
+                failed = runs.found.get(name, {}).get(side, {}).get("code")
+                if not failed and runs.missing(name, side, False, turn):
+                    runs.run(lane, name, side, False)
 
-        record.spread(groups, [lane], 6, one)
+            record.spread(groups, [lane], 6, one)
 
 
 class Versions:
-    """What one program's versions took: `times` by variant, of those that ran and have its result."""
+    """The time of a step of each version of a program; `times` has those whose result is right."""
 
     def __init__(self, name: str, found: Mapping[str, Any], tolerance: float) -> None:
         self.name = name
@@ -419,11 +412,6 @@ def read(out: Path) -> list[Trial]:
     return found
 
 
-def _mean(values: Sequence[float]) -> float:
-    """The geometric mean."""
-    return math.exp(statistics.fmean(map(math.log, values)))
-
-
 def by_condition(trials: Sequence[Trial], conditions: Iterable[str]) -> Iterator[str]:
     """A row for each condition: what became of its versions."""
     yield "| an agent had | programs | right | faster | speedup, geometric mean | gain reached |"
@@ -434,7 +422,7 @@ def by_condition(trials: Sequence[Trial], conditions: Iterable[str]) -> Iterator
             continue
         right = sum(side in each.times for each in ran)
         faster = sum(each.faster(side) for each in ran)
-        mean = with_interval([each.speedup(side) for each in ran], _mean, ".2f")
+        mean = with_interval([each.speedup(side) for each in ran], statistics.geometric_mean, ".2f")
         share = with_interval([each.share(side) for each in ran], statistics.fmean, ".0%")
         yield f"| {WORDS[side]} | {len(ran)} | {right} | {faster} | {mean} | {share} |"
 
@@ -445,7 +433,7 @@ def against(trials: Sequence[Trial], side: str, other: str) -> str:
     ratios = [each.speedup(side) / each.speedup(other) for each in both]
     better, worse = (sum(x >= FASTER for x in y) for y in (ratios, [1 / x for x in ratios]))
     return (
-        f"- With {WORDS[side]} beside {WORDS[other]}: {with_interval(ratios, _mean, '.2f')} times as fast in the "
+        f"- With {WORDS[side]} beside {WORDS[other]}: {with_interval(ratios, statistics.geometric_mean, '.2f')} times as fast in the "
         f"mean; faster on {better} programs, slower on {worse}, alike on {len(both) - better - worse}."
     )
 
@@ -459,7 +447,10 @@ def groups_of(trials: Sequence[Trial], key: Callable[[Trial], str], title: str) 
     yield f"| {title} | programs | " + " | ".join(WORDS[side] for side in sides) + " |"
     yield "|---|" + "---:|" * (1 + len(sides))
     for name, some in sorted(by.items()):
-        means = (_mean([each.versions.speedup(side) for each in some]) for side in sides)
+        means = (
+            statistics.geometric_mean([each.versions.speedup(side) for each in some])
+            for side in sides
+        )
         yield f"| {name} | {len(some)} | " + " | ".join(f"{x:.2f}" for x in means) + " |"
 
 
@@ -528,14 +519,6 @@ def page(trials: Sequence[Trial]) -> str:
     return "\n".join(lines)
 
 
-def write(trials: Sequence[Trial]) -> None:
-    """The generated part of docs/advice.md."""
-    text = PAGE.read_text(encoding="utf-8")
-    start, end = "<!-- figures -->\n", "<!-- end of figures -->"
-    head, _, rest = text.partition(start)
-    PAGE.write_text(f"{head}{start}{page(trials)}\n{end}{rest.partition(end)[2]}", encoding="utf-8")
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("action", choices=("prepare", "collect", "run", "score"))
@@ -548,13 +531,9 @@ def main() -> None:
     elif given.action == "collect":
         collect(given.folder)
     elif given.action == "run":
-        sys.path[:0] = [str(HERE)]
-        import lanes
-
-        with lanes.limited(given.seconds - lanes.GRACE):
-            run_all(given.folder, given.seconds, given.rounds)
+        run_all(given.folder, given.seconds, given.rounds)
     else:
-        write(read(given.folder))
+        update(PAGE, page(read(given.folder)))
 
 
 if __name__ == "__main__":

@@ -358,18 +358,9 @@ def record(asked: argparse.Namespace) -> None:
             if plan is not None:
                 plans[name, side] = plan
 
-    def built(key: tuple[str, str]) -> str | None:
-        if lanes.STOPPED.is_set():
-            return "the time is over"
-        message: str | None = run.build(plans[key]["build"], plans[key]["folder"])
-        return message
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        todo = [key for key, plan in plans.items() if plan["build"]]
-        for key, message in zip(todo, pool.map(built, todo), strict=True):
-            if message:
-                print(f"error: {key} was not built: {message[-400:]}", flush=True)
-                del plans[key]
+    for key, message in run.build_all(plans, lanes.STOPPED.is_set).items():
+        print(f"error: {key} was not built: {message[-400:]}", flush=True)
+        del plans[key]
     runs = Runs(asked.out, asked.work, plans, end)
     runs.forget_failed(names)
     pairs = []

@@ -103,6 +103,19 @@ def plan_side(home, side, target):
     return {"build": arguments, "command": command, "folder": target.parent, "how": None}
 
 
+def build_all(plans, over=lambda: False):
+    """Build what needs it, several at once; the errors' texts by the keys of `plans`. Nothing more is
+    built once the time is `over`."""
+
+    def built(plan):
+        return "the time is over" if over() else build(plan["build"], plan["folder"])
+
+    todo = [key for key, plan in plans.items() if plan["build"]]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors = pool.map(built, [plans[key] for key in todo])
+        return {key: error for key, error in zip(todo, errors, strict=True) if error}
+
+
 def close(a, b, tolerance):
     """Whether two lists of numbers agree within a relative tolerance."""
     return len(a) == len(b) and all(
@@ -137,7 +150,7 @@ def main():
     found = {p.name: p.resolve() for home in homes for p in sorted(home.iterdir()) if p.is_dir()}
     names = args.names or list(found)
 
-    plans, results, jobs = {}, {}, []
+    plans, results = {}, {}
     binaries = (args.out / "bin").resolve()
     binaries.mkdir(exist_ok=True)
     for name in names:
@@ -147,13 +160,8 @@ def main():
             if plan:
                 results[name][side] = {"us": [], "seconds": [], "code": None}
                 plans[name, side] = plan
-                if plan["build"]:
-                    jobs.append((name, side))
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        errors = pool.map(lambda key: build(plans[key]["build"], plans[key]["folder"]), jobs)
-        for (name, side), error in zip(jobs, errors, strict=True):
-            if error:
-                results[name][side]["error"] = f"build: {error}"
+    for (name, side), error in build_all(plans).items():
+        results[name][side]["error"] = f"build: {error}"
 
     where = args.out / "results.json"
     for name in names:
