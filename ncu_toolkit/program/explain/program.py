@@ -315,8 +315,7 @@ def _card(
     made = {made_by(found.step.trace.shapes[at].kernel) for at in _shapes(found, finding)}
     return Card(
         state="roof" if finding.good else "slow", bottleneck=visible(finding.rule), title=title_of(found, finding),
-        gain=saving(finding, found), confidence=finding.confidence,
-        summary=visible(finding.summary),
+        gain=saving(finding, found), confidence=finding.confidence, summary=visible(finding.summary),
         where=(*where(found, finding, lines), *_hottest(found, finding, known or {})),
         do=() if finding.good and made <= {*CALL} else steps_of(finding),
     )  # fmt: skip

@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Final, Literal
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import OTHER_WORK_US, Call, Mark, Op, PythonFrame, Sample
 from ncu_toolkit.program.rules._facts import StepFacts
@@ -224,6 +225,7 @@ def eager(s: StepFacts) -> bool:
     return s.framework == "xla" and alone >= ALONE.value * len(names)
 
 
+@remembered(4)
 def dispatching(s: StepFacts) -> list[Away]:
     """Long pieces of idle time in which JAX itself traces and dispatches operators, outside of
     jax.jit, by most of the stacks seen then. None where the program's own code runs."""

@@ -91,8 +91,7 @@ _OTHER: Final = (
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show what the host did.", *missing)
-    of_jax = dispatching(s)
-    late = [each for each in away(s) if not staged(s, each) and each not in of_jax]
+    late = [] if dispatching(s) else [each for each in away(s) if not staged(s, each)]
     loads = _loads(s)
     s.useless.update(("loader-workers",) if loads else ("loader-workers", "batch-size"))
     ranges = ranges_during(s, late)
