@@ -223,7 +223,7 @@ def test_a_signal_in_a_round_ends_watch(folder: Path, how: signal.Signals) -> No
     assert process.returncode == 0, message
     assert "every round is in reports" in message
     assert "Traceback" not in message
-    assert "interrupted before" not in message, "to end it is no failure of the round"
+    assert "interrupted before" not in message, "ending the watch does not count as a failed round"
 
 
 def test_a_lock_of_an_editor_blocks_no_round(
