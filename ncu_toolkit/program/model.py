@@ -48,7 +48,9 @@ class Op(Interval, frozen=True, array_like=True, gc=False):
     stream: int = 0
     process: int = 0
     size: int | None = None
-    """Bytes copied or set; None of a kernel, and where they are not recorded."""
+    """Bytes copied or set. Of a collective those of a rank's message, as NCCL counts them: of an
+    all-gather and of sends what a rank gives, of a reduce-scatter what it gets. None of other kernels,
+    and where they are not recorded."""
     path: str = ""
     """Of a copy: "HtoD", "DtoH", "DtoD", "PtoP" or "HtoH"."""
     pinned: bool | None = None

@@ -9,6 +9,7 @@ from benchmarks.programs import many_ranks
 from ncu_toolkit.base.model.profile import Device, Launch
 from ncu_toolkit.kernel.analysis.analyze import Analysis
 from ncu_toolkit.program.analysis.program import analyze_programs, answers_of, judged
+from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.model import Call, Op, Trace
 from ncu_toolkit.program.recording.program_run import name_of
 from ncu_toolkit.program.traces.classes import exchange_kind
@@ -85,6 +86,22 @@ def test_a_trace_of_two_ranks_is_one_answer() -> None:
     assert result.job.late is second
     assert result.job.findings[0].rule == "late-rank"
     assert result.job.findings[0].ceiling_us == pytest.approx(400, rel=0.01)
+
+
+def test_bus_bandwidth_is_what_a_link_moves_once_all_ranks_are_there() -> None:
+    sized = [
+        msgspec.structs.replace(op, size=20_000_000) if op.shape == 0 else op
+        for op in _two(late_ns=400_000).ops
+    ]
+    job = judged(
+        msgspec.structs.replace(_two(late_ns=400_000), ops=tuple(sized)), "t", Analysis(())
+    ).job
+    assert job is not None
+    (reduces,) = job.exchanges
+    assert reduces.size == 20_000_000
+    # of two ranks, each sends and receives a half of the message twice; 100 us of traffic
+    assert reduces.bandwidth == pytest.approx(20e6 / 100e-6, rel=0.01)
+    assert any("450 GB/s each way" in each.note for each in job_answer(job).tables)
 
 
 def test_a_job_without_a_late_rank_has_none() -> None:

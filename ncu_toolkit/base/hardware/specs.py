@@ -67,6 +67,19 @@ class Sheet:
         return self.bandwidth / (self.sms * self.boost)
 
 
+#: Bytes a second of NVLink each way, by the name of the GPU: half of what its data sheet gives for both.
+_NVLINK: Final = (
+    (r"V100-SXM", 150e9), (r"A100-SXM", 300e9), (r"[AH]800(?!.*PCIe)", 200e9),
+    (r"H100 80GB HBM3|H100 SXM|H200(?! NVL)|H20\b", 450e9), (r"\bG?B[23]00\b", 900e9),
+)  # fmt: skip
+
+
+def nvlink(gpu: str) -> float | None:
+    """Bytes a second each way that NVLink has by the data sheet; None where the name does not say
+    that this GPU has it."""
+    return next((rate for name, rate in _NVLINK if re.search(name, gpu)), None)
+
+
 @dataclass(frozen=True)
 class Sm:
     """One multiprocessor. Sizes in bytes, registers of 32 bits, rates in results per cycle."""

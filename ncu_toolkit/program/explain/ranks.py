@@ -10,6 +10,7 @@ from ncu_toolkit.base.core.units import counted, duration
 from ncu_toolkit.base.document.card import Card, UnitBar, whole_percent
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.base.document.views import CARDS, Answer
+from ncu_toolkit.base.hardware.specs import nvlink
 from ncu_toolkit.program.explain import program
 from ncu_toolkit.program.model import StepFinding
 from ncu_toolkit.program.traces.ranks import Exchange, Job, RankRow
@@ -52,7 +53,7 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
     )
     clocks = f"The clocks are aligned on the ends of {counted(job.joined, 'collective')}; nine of ten agree within {duration(job.error_us)}."
     return Answer(
-        headline(job), cards=tuple(shown), points=(clocks,), tables=(_ranks(job), _exchanges(job.exchanges)),
+        headline(job), cards=tuple(shown), points=(clocks,), tables=(_ranks(job), _exchanges(job)),
     )  # fmt: skip
 
 
@@ -109,13 +110,30 @@ def _ranks(job: Job) -> Table:
     return table("Ranks, a mean step", specs, rows, note)
 
 
-def _exchanges(exchanges: Sequence[Exchange]) -> Table:
-    specs: Sequence[Spec[Exchange]] = (
+def _exchanges(job: Job) -> Table:
+    link = nvlink(job.rows[0].gpu)
+    specs: list[Spec[Exchange]] = [
         Spec("collective", cell=lambda row: row.kind, numeric=False, name=True),
         Spec("a step", cell=lambda row: units.significant(row.count, 3)),
         Spec("traffic of one", cell=lambda row: duration(row.traffic_us)),
         Spec("traffic", cell=lambda row: duration(row.all_traffic_us)),
         Spec("hidden", cell=lambda row: whole_percent(max(0.0, 1 - row.exposed_us / row.all_traffic_us)) if row.all_traffic_us else ""),
         Spec("waiting", cell=lambda row: _time(row.waiting_us)),
-    )  # fmt: skip
-    return table("Collectives, mean of the ranks", specs, exchanges)
+    ]  # fmt: skip
+    note = ""
+    if any(row.bandwidth for row in job.exchanges):
+        specs[2:2] = [
+            Spec("message", cell=lambda row: units.si(row.size, "B") if row.size else "–")
+        ]
+        specs.append(Spec("bus bandwidth", cell=lambda row: _reached(row, link)))
+        note = "Bus bandwidth as nccl-tests counts it, from when all ranks are there."
+        if link:
+            note += f" NVLink's data sheet: {units.si(link, 'B/s')} each way, where all GPUs are in one host."
+    return table("Collectives, mean of the ranks", specs, job.exchanges, note)
+
+
+def _reached(row: Exchange, link: float | None) -> str:
+    if not row.bandwidth:
+        return "–"
+    of_link = f" ({whole_percent(row.bandwidth / link)})" if link else ""
+    return units.si(row.bandwidth, "B/s") + of_link

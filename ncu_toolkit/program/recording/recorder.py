@@ -42,6 +42,8 @@ _INSIDE: Final = Path(__file__).parent / "inside"
 _SOURCE: Final = _INSIDE / "recorder.c"
 #: Kinds of activity, by CUPTI's numbers.
 _COPY, _SET, _DRIVER, _RUNTIME, _DEVICE, KERNEL, _MARKER, _PEER = 1, 2, 4, 5, 8, 10, 12, 22
+#: Ours: what NCCL says of a collective (`struct message` of recorder.c).
+_MESSAGE: Final = 126
 _OPS: Final = (KERNEL, _COPY, _PEER, _SET)
 #: Fields by kind: name, offset in bytes, numpy's format.
 FIELDS: Final[dict[int, tuple[tuple[str, int, str], ...]]] = {
@@ -65,6 +67,7 @@ FIELDS: Final[dict[int, tuple[tuple[str, int, str], ...]]] = {
     ),
     _RUNTIME: (("cbid", 4, "u4"), ("start", 8, "i8"), ("end", 16, "i8"), ("threadId", 28, "u4"), ("correlationId", 32, "u4")),
     _MARKER: (("flags", 4, "u4"), ("timestamp", 8, "i8"), ("id", 16, "u4"), ("objectId", 28, "u4"), ("name", 40, "u8"), ("domain", 48, "u8")),
+    _MESSAGE: (("thread", 4, "u4"), ("time", 8, "i8"), ("schema", 16, "u4"), ("size", 20, "u4"), ("first", 24, "u8"), ("second", 32, "u8")),
     _DEVICE: (
         ("globalMemorySize", 16, "u8"), ("l2CacheSize", 28, "u4"), ("coreClockRate", 36, "u4"), ("numMultiprocessors", 44, "u4"),
         ("maxWarpsPerMultiprocessor", 52, "u4"), ("computeCapabilityMajor", 104, "u4"), ("computeCapabilityMinor", 108, "u4"),
@@ -77,6 +80,10 @@ _PATHS: Final = ("", "HtoD", "DtoH", "HtoD", "DtoH", "DtoD", "DtoD", "DtoD", "Dt
 _HOST_MEMORY: Final = {1: False, 2: True}
 _DOMAINS: Final = {_DRIVER: 1, _RUNTIME: 2}
 _RANGE_START, _RANGE_END = 2, 4
+#: NCCL's numbers of its functions in NVTX payloads (its src/include/nvtx.h), each with the bytes that
+#: follow the size of the message; since 2.26 the communicator's hash comes before it. What is received
+#: is not counted: a peer sends it.
+_MESSAGES: Final = {4: 0, 5: 8, 6: 8, 7: 8, 8: 8, 9: 8}
 #: Host calls that are recorded, by how their names begin: what queues work, waits, takes memory or
 #: loads code. A framework makes many more (which device, is a graph captured?) that cost nothing.
 CALLS: Final = tuple(
@@ -510,15 +517,16 @@ def _add(builder: TraceBuilder, process: RecordedProcess, place: int) -> bool:
     for number, (key, device) in process.devices().items():
         devices[number], builder.devices[key] = key, device
     outer = _add_calls(builder, process, place, _lines(process))
+    messages = _messages(process, rows[KERNEL])
     unfinished = 0
     for kind, found in rows.items():
         done = found[found["end"] > 0]
         unfinished += len(found) - len(done)
         for row in done.tolist():
             values = dict(zip(found.dtype.names, row, strict=True))
-            made = outer.get(values["correlationId"], values["correlationId"])
-            values["correlationId"] = made
-            _add_op(builder, process, kind, values, devices, place)
+            message = messages.get(values["correlationId"]) if kind == KERNEL else None
+            values["correlationId"] = outer.get(values["correlationId"], values["correlationId"])
+            _add_op(builder, process, kind, values, devices, place, message)
     if unfinished:
         builder.notes.append(
             f"{unfinished} launches and copies had not ended when the program did."
@@ -534,6 +542,7 @@ def _add_op(
     row: dict[str, int],
     devices: dict[int, Any],
     place: int,
+    message: tuple[int, str] | None,
 ) -> None:
     work = GpuWork(
         row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
@@ -547,6 +556,8 @@ def _add_op(
             row["registersPerThread"], row["staticSharedMemory"], row["dynamicSharedMemory"],
         )  # fmt: skip
         work = work._replace(kind="kernel", shape=builder.shape(shape))
+        if message is not None:
+            work = work._replace(size=message[0], group=message[1])
     else:
         work = work._replace(size=row["bytes"])
     if kind not in (KERNEL, _SET):
@@ -555,6 +566,41 @@ def _add_op(
         host = {"HtoD": row["srcKind"], "DtoH": row["dstKind"]}.get(path, 0)
         work = work._replace(kind="copy", path=path, pinned=_HOST_MEMORY.get(host))
     builder.op(work)
+
+
+def _messages(process: RecordedProcess, kernels: Any) -> dict[int, tuple[int, str]]:
+    """Of NCCL's kernels by correlation number, the bytes of a rank's message, as NCCL counts them, and
+    the communicator: of all that its thread asked for since the one before, since a group of
+    collectives is one kernel."""
+    exchanges = {
+        int(row["correlationId"])
+        for row in kernels
+        if process.names.get(int(row["name"]), "").startswith("nccl")
+    }
+    events = [
+        (thread, time, -1, size, schema, first, second)
+        for thread, time, schema, size, first, second in process.rows(_MESSAGE).tolist()
+    ]
+    if not events or not exchanges:
+        return {}
+    for kind in _DOMAINS:
+        events += [
+            (thread, end, correlation, 0, 0, 0, 0)
+            for _, _, end, thread, correlation in process.rows(kind).tolist()
+            if correlation in exchanges
+        ]
+    found, asked, last = dict[int, tuple[int, str]](), list[tuple[int, str]](), -1
+    for thread, _, correlation, size, schema, first, second in sorted(events):
+        if thread != last:
+            asked, last = [], thread
+        if correlation >= 0:
+            if asked:
+                found[correlation] = sum(each[0] for each in asked), asked[0][1]
+            asked = []
+        elif schema in _MESSAGES:
+            hashed = size > 8 + _MESSAGES[schema]
+            asked.append((second, f"{first:x}") if hashed else (first, ""))
+    return found
 
 
 def _add_calls(

@@ -34,6 +34,7 @@ from ncu_toolkit.program.traces.builder import (
     own_code,
     whole,
 )
+from ncu_toolkit.program.traces.classes import exchange_kind
 
 #: Categories as PyTorch names them now, by all names that they have had.
 _CATEGORIES: Final = {
@@ -95,6 +96,16 @@ class _Arguments(msgspec.Struct, gc=False):
     stack: Any = msgspec.field(name="Call stack", default=None)
     group: Any = msgspec.field(name="Process Group Name", default=None)
     ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    sent: Any = msgspec.field(name="In msg nelems", default=None)
+    received: Any = msgspec.field(name="Out msg nelems", default=None)
+    dtype: Any = None
+
+
+#: Bytes of an element, by PyTorch's names of types in what it says of collectives.
+_WIDTHS: Final = {
+    "Bool": 1, "Byte": 1, "Char": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Short": 2, "Half": 2, "BFloat16": 2,
+    "Int": 4, "Float": 4, "Long": 8, "Double": 8, "ComplexFloat": 8,
+}  # fmt: skip
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -263,8 +274,13 @@ class _Events:
         sizes = _three(args.grid), _three(args.block), figure(args.registers), figure(args.shared)
         shape = self._to.shape(LaunchShape(event.name, *sizes))
         group = f"{args.group} {args.ranks}"[:_LONGEST] if args.group is not None else ""
+        size = None
+        if args.dtype in _WIDTHS:
+            scattered = exchange_kind(event.name) == "reduce-scatter"
+            elements = figure(args.received if scattered else args.sent)
+            size = elements * _WIDTHS[args.dtype] if elements else None
         self._to.op(GpuWork(
-            start, end, "kernel", shape, **self._where(event, args), node=whole(args.node), group=group
+            start, end, "kernel", shape, **self._where(event, args), node=whole(args.node), group=group, size=size
         ))  # fmt: skip
 
     def _copy(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:

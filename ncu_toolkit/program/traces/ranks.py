@@ -5,6 +5,7 @@ A collective ends on all its ranks at about the same time, so its ends align the
 when a rank's kernel starts until the last rank's does, it waits; from then on there is traffic. What
 other work hides counts as that work. Times are in microseconds, on clocks in nanoseconds."""
 
+import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -51,6 +52,8 @@ class Timeline:
     """Start and end of each collective, by start."""
     kinds: tuple[str, ...]
     groups: tuple[str, ...]
+    sizes: Array
+    """Bytes of each one's message (`Op.size`); NaN if unknown."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,10 @@ class Exchange:
     all_traffic_us: float
     exposed_us: float
     """Traffic of all with nothing beside."""
+    size: float | None = None
+    """Bytes of one's message, the median; None if unknown."""
+    bandwidth: float | None = None
+    """Bytes a second of all: bus bandwidth as nccl-tests counts it, once all ranks are there."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +200,7 @@ def timeline(step: Step, path: str) -> Timeline:
         numpy.array([(w.start, w.end) for w in step.windows], "f8"),
         _union(_pairs(others)), _pairs(ours), tuple(kinds),
         tuple(op.group or f"stream {streams[op.stream]}" for op in ours),
+        numpy.array([math.nan if op.size is None else op.size for op in ours], "f8"),
     )  # fmt: skip
 
 
@@ -335,8 +343,9 @@ class _Waits:
 
     waits: list[Array]
     """Of each rank, how long it waits in each of its collectives."""
-    shared: list[tuple[str, float, float]] = field(default_factory=list)
-    """Of each that was joined within the steps: kind, waiting and traffic, the mean of its ranks."""
+    shared: list[tuple[str, float, float, float, float]] = field(default_factory=list)
+    """Of each that was joined within the steps: kind, waiting and traffic, the mean of its ranks, the
+    bytes of its message and those that a link moves for it."""
     behind: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Of a rank, by how much after the median of the others it came where it was the last."""
     caused: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
@@ -356,7 +365,9 @@ def _compare(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float)
         if not low <= times[latest, 1] <= high:
             continue
         traffic = float((times[:, 1] - times[:, 0] - wait).mean())
-        found.shared.append((each.kind, float(wait.mean()), traffic))
+        size = float(numpy.median([lines[rank].sizes[i] for rank, i in places]))
+        moved = size * _moved(each.kind, len(places))
+        found.shared.append((each.kind, float(wait.mean()), traffic, size, moved))
         behind = times[latest, 0] - float(numpy.median(numpy.delete(times[:, 0], latest)))
         rank = places[latest][0]
         if behind > max(2 * error, _AT_ONCE_NS):
@@ -364,6 +375,13 @@ def _compare(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float)
         if behind > error:
             found.caused[rank] += float(numpy.median(numpy.delete(wait, latest)))
     return found
+
+
+def _moved(kind: str, ranks: int) -> float:
+    """What a link moves of a message, a factor (nccl-tests, doc/PERFORMANCE.md); the message of an
+    all-gather or reduce-scatter is one rank's part."""
+    whole = {"all-reduce": 2 * (ranks - 1) / ranks, "all-to-all": (ranks - 1) / ranks}
+    return {**whole, "all-gather": ranks - 1.0, "reduce-scatter": ranks - 1.0}.get(kind, 1.0)
 
 
 def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float, path: str) -> Job:
@@ -395,11 +413,16 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
     part = sum(row.waiting_us for row in rows) / waits if waits else 0.0
     rows = [replace(row, caused_us=row.caused_us * part) for row in rows]
     exchanges = []
-    for kind in {kind for kind, _, _ in compared.shared}:
-        wait, traffic = numpy.array([each[1:] for each in compared.shared if each[0] == kind]).T / 1e3  # fmt: skip
+    for kind in {each[0] for each in compared.shared}:
+        wait, traffic, size, moved = numpy.array(
+            [each[1:] for each in compared.shared if each[0] == kind]
+        ).T
+        known = numpy.isfinite(size) & (traffic > 0)
+        took = float(traffic[known].sum()) / 1e9
         exchanges.append(Exchange(
-            kind, len(wait) / steps, float(numpy.median(traffic)), float(wait.sum()) / steps,
-            float(traffic.sum()) / steps, exposed[kind],
+            kind, len(wait) / steps, float(numpy.median(traffic)) / 1e3, float(wait.sum()) / steps / 1e3,
+            float(traffic.sum()) / steps / 1e3, exposed[kind],
+            float(numpy.median(size[known])) if took else None, float(moved[known].sum()) / took if took else None,
         ))  # fmt: skip
     exchanges.sort(key=lambda each: (-each.exposed_us - each.waiting_us, each.kind))
     return Job(

@@ -6,7 +6,7 @@
  * $NCU_TOOLKIT_RECORD it writes, of each process:
  *
  *   PID.KIND.records  the records of a kind as CUPTI made them, one after the other; instead of a
- *                     pointer to a name is the name's number
+ *                     pointer to a name is the name's number. Kind 126 is `struct message`
  *   PID.facts         a line each: "cupti VERSION PATH", "size KIND BYTES", "name NUMBER TEXT",
  *                     "call DOMAIN ID TEXT", "clock CUPTI SYSTEM", "lost RECORDS", "note TEXT",
  *                     "tried PATH: WHY", "without KIND WHY", "failed WHY", "ended". Where the last
@@ -38,8 +38,9 @@
 #include <unistd.h>
 
 enum { BUFFER = 1 << 20, KINDS = 128, CALLS = 2048, LONGEST = 8192 };
-enum { DRIVER = 4, RUNTIME = 5, DEVICE = 8, KERNEL = 10, MARKER = 12 };
+enum { DRIVER = 4, RUNTIME = 5, DEVICE = 8, KERNEL = 10, MARKER = 12, MESSAGE = 126 };
 enum { DRIVER_DOMAIN = 1, RUNTIME_DOMAIN = 2, RESOURCE_DOMAIN = 3, MODULE_LOADED = 6 };
+enum { NVTX_DOMAIN = 5, RANGE_PUSH = 33 };
 enum { SYSTEM_THREADS = 1 };
 
 /* Where the pointer to a name lies; the same from CUDA 12.0 to 13.5. */
@@ -328,11 +329,41 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t si
   pthread_mutex_unlock(&lock);
 }
 
-/* ---- code */
+/* ---- what NCCL says of each collective, in the payload of its NVTX range, and code */
+
+enum { EXTENDED = (int)0xDFBD0009, FIRST_SCHEMA = 1 << 24, ALL_GATHER = 4, SCATTER = 18 };
+
+struct message {
+  uint32_t kind, thread;
+  uint64_t time; /* of CUPTI's clock */
+  uint32_t schema, size; /* NCCL's number of its function, bytes of the payload */
+  uint64_t first, second; /* its words */
+};
+
+/* Offsets are those of nvtxEventAttributes_t and nvtxPayloadData_t. */
+static void pushed(const char *attributes) {
+  if (*(int *)(attributes + 16) != EXTENDED) return;
+  const char *payload = *(const char **)(attributes + 24);
+  if (!payload) return;
+  uint64_t schema = *(uint64_t *)payload - FIRST_SCHEMA, size = *(uint64_t *)(payload + 8);
+  const char *words = *(const char **)(payload + 16);
+  if (schema < ALL_GATHER || schema > SCATTER || size < 8 || size > 64 || !words) return;
+  struct message made = {MESSAGE, (uint32_t)syscall(SYS_gettid), 0, (uint32_t)schema, (uint32_t)size, 0, 0};
+  if (cupti.clock(&made.time)) return;
+  memcpy(&made.first, words, size < 16 ? 8 : 16);
+  pthread_mutex_lock(&lock);
+  if (!full) keep((uint8_t *)&made, sizeof made);
+  pthread_mutex_unlock(&lock);
+}
 
 static void called(void *user, uint32_t domain, uint32_t id, const char *data) {
-  (void)user, (void)domain, (void)id;
+  (void)user, (void)id;
   if (owner != getpid()) return;
+  if (domain == NVTX_DOMAIN) {
+    const char *parameters = *(const char **)(data + 8);
+    if (parameters && *(const char **)(parameters + 8)) pushed(*(const char **)(parameters + 8));
+    return;
+  }
   const char *module = *(const char **)(data + 16);
   size_t size = module ? *(size_t *)(module + 8) : 0;
   const void *code = module ? *(const void **)(module + 16) : NULL;
@@ -1081,11 +1112,23 @@ static int enable_calls(uint32_t kind, const char *wanted) {
   return found ? 0 : cupti.enable(kind);
 }
 
-static void record_code(void) {
+/* Whether this process is one of several ranks, by what their launchers set. */
+static int is_rank(void) {
+  static const char *const sizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
+  for (size_t at = 0; at < sizeof sizes / sizeof *sizes; at++) {
+    const char *ranks = getenv(sizes[at]);
+    if (ranks && atoi(ranks) > 1) return 1;
+  }
+  return 0;
+}
+
+/* CUPTI has one subscriber in a process, and the program may want to be it: only where it is needed. */
+static void subscribe(int code, int messages) {
   void *subscriber = NULL;
   int status = cupti.subscribe(&subscriber, (void *)called, NULL);
-  if (!status) status = cupti.listen(1, subscriber, RESOURCE_DOMAIN, MODULE_LOADED);
-  if (status) fact("note code is not recorded: %d %s", status, reason(status));
+  if (!status && code) status = cupti.listen(1, subscriber, RESOURCE_DOMAIN, MODULE_LOADED);
+  if (status && code) fact("note code is not recorded: %d %s", status, reason(status));
+  if (!status && messages) cupti.listen(1, subscriber, NVTX_DOMAIN, RANGE_PUSH);
 }
 
 /* A pair of times: CUPTI's clock and the system's, in nanoseconds. */
@@ -1144,7 +1187,7 @@ int InitializeInjection(void) {
   char paths[LONGEST], *rest = paths, copy[400], *kind_rest = copy;
   snprintf(paths, sizeof paths, "%s", tried ? tried : "libcupti.so");
   char failed[LONGEST / 2] = "no CUPTI was named";
-  int works = 0, tried_one = 0;
+  int works = 0, tried_one = 0, ranges = 0;
   for (char *path; !works && (path = strsep(&rest, ":")) != NULL;) {
     uint32_t version = 0;
     if (!*path) continue;
@@ -1176,11 +1219,13 @@ int InitializeInjection(void) {
   for (char *part; (part = strsep(&kind_rest, ",")) != NULL;) {
     uint32_t kind = atoi(part);
     if (!kind || kind == KERNEL) continue;
+    ranges |= kind == MARKER;
     int api = kind == DRIVER || kind == RUNTIME;
     int status = api ? enable_calls(kind, calls ? calls : "all") : cupti.enable(kind);
     if (status) fact("without %u %d %s", kind, status, reason(status));
   }
-  if (code) record_code();
+  int messages = ranges && cupti.clock && is_rank();
+  if (code || messages) subscribe(code != NULL, messages);
   tell_clock();
   working = 1;
   atexit(ncu_toolkit_flush);
