@@ -50,11 +50,12 @@ STANDALONE: Final = "ncu-report.html"
     allow_partial="Read the intact part of damaged and incomplete files, and exit with 0.",
     redacted=option("For html: leave out command lines, embedded source and folders of source files.", "--redact"),
     jobs="Read N files at once.  [default: one for each processor]",
+    cluster="Read the traces of ranks on the workers of a Dask cluster: its address, such as tcp://host:8786, or a YAML file (docs/cluster.md).",
     timeout=option(default=DEFAULT_TIMEOUT),
 )  # fmt: skip
 def command(
     paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,
-    standalone: bool, allow_partial: bool, redacted: bool, jobs: int | None, timeout: float,
+    standalone: bool, allow_partial: bool, redacted: bool, jobs: int | None, cluster: str | None, timeout: float,
 ) -> int:  # fmt: skip
     """Diagnose the kernels in Nsight Compute reports: files, or folders of them. Or a program's step,
     from its trace.
@@ -96,7 +97,12 @@ def command(
             refuse_for_traces(form, kernel, needs, redacted, alone=len(traces) == len(paths))
     if traces or (_for_programs(paths, form, kernel, redacted) and _traces_inside(paths)):
         asked = Options(allow_partial=allow_partial, packed=form != "html", needs=needs)
-        return _programs(_read(paths, asked, jobs, timeout), form, top, output)
+        return _programs(_read(paths, asked, jobs, timeout, cluster), form, top, output)
+    if cluster:
+        raise UsageProblem(
+            "--cluster reads the traces of a job's ranks, and no folder of them is named",
+            "Leave it out",
+        )
     asked = Options(kernel, allow_partial, form == "csv", form == "html", needs=needs)
     with _reading() as tell:
         views = (
@@ -178,11 +184,16 @@ def refuse_for_traces(
             raise UsageProblem(what, remedy)
 
 
-def _read(paths: tuple[Path, ...], asked: Options, jobs: int | None, timeout: float) -> Programs:
+def _read(
+    paths: tuple[Path, ...], asked: Options, jobs: int | None, timeout: float, cluster: str | None
+) -> Programs:
     from ncu_toolkit.program.analysis.program import analyze_programs
 
+    elsewhere = partial(guest("cluster.schedulers").on_workers, cluster) if cluster else None
     with _reading() as tell:
-        return analyze_programs(paths, asked, jobs=jobs, timeout=timeout, progress=tell)
+        return analyze_programs(
+            paths, asked, jobs=jobs, timeout=timeout, progress=tell, elsewhere=elsewhere
+        )
 
 
 def _programs(programs: Programs, form: str, top: int | None, output: Path | None) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy
 import pytest
 
 from ncu_toolkit.program.analysis.program import analyze_programs
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import Step
+from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import read_trace
 from ncu_toolkit.program.traces.step import find_step
@@ -85,3 +87,30 @@ def test_a_report_of_the_step_joins_its_trace(name: str, kernels: int) -> None:
     assert len(trace.known) == min(kernels, 10)
     assert trace.found is not None
     assert trace.found.step.launches == kernels
+
+
+def test_bytes_of_collectives_come_from_the_range_of_nccl(tmp_path: Path) -> None:
+    """Two all-reduces in a group are one kernel; an all-gather of NCCL before 2.26 says only its bytes."""
+    kinds = {
+        recorder.KERNEL: [{"correlationId": key, "name": name} for key, name in ((8, 1), (9, 1), (7, 2))],
+        5: [{"start": at, "end": at + 5, "threadId": 3, "correlationId": key} for at, key in ((50, 8), (70, 7), (90, 9))],
+        126: [
+            {"thread": 3, "time": 10, "schema": 5, "size": 24, "first": 0xAB, "second": 4000},
+            {"thread": 3, "time": 20, "schema": 5, "size": 24, "first": 0xAB, "second": 600},
+            {"thread": 4, "time": 30, "schema": 5, "size": 24, "first": 0xAB, "second": 1},
+            {"thread": 3, "time": 40, "schema": 10, "size": 24, "first": 0xAB, "second": 5},
+            {"thread": 3, "time": 80, "schema": 4, "size": 8, "first": 512, "second": 77},
+        ],
+    }  # fmt: skip
+    sizes = {recorder.KERNEL: 152, 5: 40, 126: 40}
+    process = recorder.RecordedProcess(
+        1, tmp_path / "1", sizes, {1: "_Z4ncclAllReduce", 2: "gemm"}, {}, [], [], "", "", True
+    )
+    for kind, rows in kinds.items():
+        records = numpy.zeros(len(rows), recorder.layout(kind, sizes[kind]))
+        for i, row in enumerate(rows):
+            for name, value in row.items():
+                records[name][i] = value
+        (tmp_path / f"1.{kind}.records").write_bytes(records.tobytes())
+    found = recorder._messages(process, process.rows(recorder.KERNEL))
+    assert found == {8: (4600, "ab"), 9: (512, "")}

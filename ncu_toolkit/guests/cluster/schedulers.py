@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -148,11 +149,7 @@ def _dask() -> Any:
 
 
 @contextlib.contextmanager
-def opened(
-    where: str, note: Callable[[str], None], slow_boards: bool = False
-) -> Iterator[cluster.Dask]:
-    """The executor that --cluster names. Raises UsageProblem, EnvironmentProblem: as `parse`; no
-    scheduler, no board, or another version of this package on a worker."""
+def _client(where: str) -> Iterator[tuple[Any, Settings]]:
     settings, started = parse(where), None
     import dask
 
@@ -171,6 +168,16 @@ def opened(
             stack.callback(_quietly, started.close, 10)
         client = _connected(settings, started)
         stack.callback(_quietly, client.close, 3)
+        yield client, settings
+
+
+@contextlib.contextmanager
+def opened(
+    where: str, note: Callable[[str], None], slow_boards: bool = False
+) -> Iterator[cluster.Dask]:
+    """The executor that --cluster names. Raises UsageProblem, EnvironmentProblem: as `parse`; no
+    scheduler, no board, or another version of this package on a worker."""
+    with _client(where) as (client, settings):
         remedy = "Start one worker for each GPU with --resources GPU=1: docs/cluster.md"
         if settings.slurm:
             remedy = "Look at `squeue`, and let jobs wait longer with 'wait' in the file"
@@ -179,6 +186,37 @@ def opened(
             note(f"Dask's dashboard is at {executor.dashboard}")
         note(f"{executor.boards} x {executor.device().name} measure")
         yield executor
+
+
+def on_workers(where: str, function: Callable[[str], Any], paths: Sequence[str]) -> list[Any]:
+    """The results of a function of each file, called on a cluster's workers, which need no GPU.
+
+    Raises:
+        UsageProblem: as `parse`; a worker does not see one of the files.
+        EnvironmentProblem: as `opened`, or a worker cannot call it.
+    """
+    with _client(where) as (client, settings):
+        remedy = "Start workers with this version of ncu-toolkit: docs/cluster.md"
+        try:
+            client.wait_for_workers(1, timeout=settings.wait)
+            seen = client.run(_unseen, list(paths))
+            found: list[Any] = client.gather(client.map(function, list(paths), pure=False))
+        except Exception as error:  # of Dask, or of a worker that has not this package
+            why = visible(first_line(error), _QUOTED) or type(error).__name__
+            raise EnvironmentProblem(
+                f"the cluster could not read the traces ({why})", remedy
+            ) from None
+    for worker, missing in seen.items():
+        if missing:
+            raise UsageProblem(
+                f"the worker at {worker} does not see '{missing}'",
+                "Put the traces on a file system that all workers share, and name them by its path",
+            )
+    return found
+
+
+def _unseen(paths: Sequence[str]) -> str:
+    return next((path for path in paths if not os.path.isfile(path)), "")
 
 
 def _quietly(close: Callable[..., Any], seconds: float) -> None:

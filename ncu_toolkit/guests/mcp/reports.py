@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ncu_toolkit.base.core import workers
-from ncu_toolkit.base.core.errors import UsageProblem
+from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.base.core.files import may_be_trace
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.document.views import TOP, Answer
@@ -68,7 +68,17 @@ class ServedReport:
 
 
 def read(path: str, options: Options, timeout: float) -> FileResult | ServedProgram:
-    """One report or trace, in a worker that has one thread, so that its own workers are forks."""
+    """One report or trace, or a folder of a job's, in a worker that has one thread, so that its own
+    workers are forks."""
+    if Path(path).is_dir():
+        from ncu_toolkit.program.analysis import program
+
+        found = program.load_program(Path(path))
+        if found.job is None:
+            raise InputProblem(
+                "the traces in this folder are not of the ranks of one job", "Name one of them"
+            )
+        return _program(found)
     if may_be_trace(Path(path)):
         from ncu_toolkit.program.analysis import program
 

@@ -32,6 +32,8 @@ _LINKS: Final = 40
 #: Reports that are listed, and files looked at to find them.
 LISTED: Final = 200
 _LOOKED_AT: Final = 20_000
+#: Traces of a folder that are read: one for each rank of a job.
+_RANKS: Final = 1024
 _CHUNK: Final = 1 << 20
 #: Nanoseconds after a file's last change in which another change may have the same time.
 _FRESH_NS: Final = 2_000_000_000
@@ -181,7 +183,9 @@ class Root:
 
     def digest(self, name: str) -> str:
         """SHA-256 of a file's content, and of what was tried of it; empty where its content has to be
-        read to know it."""
+        read to know it, as that of a folder."""
+        if self._traces(name):
+            return ""
         with self._regular(name) as (_, found):
             known = self._digests.get(_stamp(found), "")
         return _with(known, self._beside(name, SUFFIX)) if known else ""
@@ -195,19 +199,21 @@ class Root:
     @contextlib.contextmanager
     def copied(self, name: str) -> Iterator[Content]:
         """A copy of a report, of the checksums and of what was tried beside it, as they were at one
-        moment.
+        moment; of a folder, of the traces in it and below.
 
         Raises:
-            UsageProblem, InputProblem: as `open`; it is no regular file, is too large, or changes
-                again and again while it is read.
+            UsageProblem, InputProblem: as `open`; it is neither a regular file nor a folder of
+                traces, is too large, or changes again and again while it is read.
         """
         with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
             label = posixpath.normpath(name)
             copy = Path(scratch) / (label if not label.startswith("..") else Path(label).name)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            digest = next(filter(None, (self._copy(name, copy) for _ in range(_TRIES))), "")
-            if not digest:
-                raise InputProblem(f"'{visible(name, 200)}' changes while it is read", "Try again")
+            if traces := self._traces(name):
+                digests = [self._whole(f"{name}/{each}", copy / each) for each in traces]
+                state = hashlib.sha256("".join(digests).encode())
+                yield Content(str(copy.relative_to(scratch)), state.hexdigest(), copy)
+                return
+            digest = self._whole(name, copy)
             for side in (copy.name + integrity.SUFFIX, "run.json"):
                 with contextlib.suppress(InputProblem, UsageProblem):
                     beside = str(PurePosixPath(name).with_name(side))
@@ -215,6 +221,27 @@ class Root:
             if tried := self._beside(name, SUFFIX):
                 copy.with_name(copy.name + SUFFIX).write_bytes(tried)
             yield Content(str(copy.relative_to(scratch)), _with(digest, tried), copy)
+
+    def _whole(self, name: str, copy: Path) -> str:
+        """Copy a file as it is at one moment; returns its SHA-256."""
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        digest = next(filter(None, (self._copy(name, copy) for _ in range(_TRIES))), "")
+        if not digest:
+            raise InputProblem(f"'{visible(name, 200)}' changes while it is read", "Try again")
+        return digest
+
+    def _traces(self, name: str) -> list[str]:
+        """Names of the traces in a folder and below; none where it is a file, or holds a single one."""
+        with self.held(name) as descriptor:
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                return []
+            found = [
+                str(PurePosixPath(folder) / each)
+                for folder, _, names, _ in os.fwalk(dir_fd=descriptor, follow_symlinks=False)
+                for each in sorted(names)
+                if each.lower().endswith(files.TRACE_SUFFIXES)
+            ]
+        return found[:_RANKS] if len(found) > 1 else []
 
     def _copy(self, name: str, copy: Path) -> str:
         """Copy a file; returns its SHA-256, or nothing where it changed meanwhile."""

@@ -60,7 +60,7 @@ Which = Annotated[str, Meta(max_length=100, description="one part that was left 
 ReportPath = Annotated[
     File,
     Meta(
-        description="path below the root of a .ncu-rep file, or of a program's trace (.sqlite, .json, .ncu-trace)"
+        description="path below the root: a .ncu-rep file, a program's trace (.sqlite, .json, .ncu-trace), or a folder of the traces of a job"
     ),
 ]
 Before = Annotated[File, Meta(description="path of the report before the change")]

@@ -7,7 +7,7 @@ that are of another program, are part of the result."""
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -51,6 +51,10 @@ from ncu_toolkit.program.traces.ranks import (
 )
 from ncu_toolkit.program.traces.step import find_step
 
+#: Calls a function of each file elsewhere.
+OnWorkers = Callable[[Callable[[str], Timeline | None], Sequence[str]], Sequence[Timeline | None]]
+#: Ranks' traces that are read at once at most: a worker takes 200 MB for one of 100,000 events.
+_AT_ONCE: Final = 8
 _TRACES: Final = "Name what `nsys export --type sqlite` or PyTorch's export_chrome_trace wrote"
 #: What ends the names of reports and traces.
 _KIND: Final = re.compile(
@@ -187,7 +191,9 @@ def rank_timeline(path: str) -> Timeline | None:
     return found if len(found.times) else None
 
 
-def _job_inside(folder: Path, traces: Sequence[Path], timeout: float) -> TraceResult | None:
+def _job_inside(
+    folder: Path, traces: Sequence[Path], timeout: float, elsewhere: OnWorkers | None
+) -> TraceResult | None:
     """The job whose ranks each have a trace in a folder; None where these are no ranks of one. Ranks
     are read one after another by workers that keep little of them."""
     by_name = sorted(traces, key=lambda path: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", str(path))])  # fmt: skip
@@ -195,14 +201,16 @@ def _job_inside(folder: Path, traces: Sequence[Path], timeout: float) -> TraceRe
     known = rank_timeline(str(first))
     if known is None:
         return None
-    done = workers.run(
-        f"{__name__}:rank_timeline", [(str(path),) for path in others], jobs=min(len(others), workers.default_jobs()),
-        timeout=timeout, label=lambda at: f"'{others[at]}'",
-    )  # fmt: skip
-    lines = [
-        known,
-        *(each.value for each in sorted(done, key=lambda each: each.index) if each.value),
-    ]
+    if elsewhere is not None:
+        theirs = elsewhere(rank_timeline, [os.path.abspath(path) for path in others])
+        rest = [replace(each, path=str(path)) for each, path in zip(theirs, others, strict=True) if each]  # fmt: skip
+    else:
+        done = workers.run(
+            f"{__name__}:rank_timeline", [(str(path),) for path in others], jobs=min(len(others), workers.default_jobs(), _AT_ONCE),
+            timeout=timeout, label=lambda at: f"'{others[at]}'",
+        )  # fmt: skip
+        rest = [each.value for each in sorted(done, key=lambda each: each.index) if each.value]
+    lines = [known, *rest]
     # two recordings of one rank look like a job: traces that do not say their rank have numbers for it
     if any(each.rank < 0 for each in lines) and len({re.sub(r"\d+", "", Path(each.path).name) for each in lines}) > 1:  # fmt: skip
         return None
@@ -224,10 +232,12 @@ def analyze_programs(
     jobs: int | None = None,
     timeout: float = analyze.DEFAULT_TIMEOUT,
     progress: analyze.Progress | None = None,
+    elsewhere: OnWorkers | None = None,
 ) -> Programs:
     """Read and judge traces, with the reports among `paths` joined to them.
 
     Args:
+        elsewhere: reads the ranks of a job, on the workers of a cluster.
         timeout: seconds for one file; in another thread than the main one for a report alone.
 
     Raises:
@@ -252,7 +262,7 @@ def analyze_programs(
     results = []
     for folder in [] if others else folders:
         ranks = [path for path in traces if folder in path.parents]
-        if len(ranks) > 1 and (job := _job_inside(folder, ranks, timeout)):
+        if len(ranks) > 1 and (job := _job_inside(folder, ranks, timeout, elsewhere)):
             results.append(job)
             used = {row.path for row in job.job.rows} if job.job else set()
             traces = {path: None for path in traces if str(path) not in used}

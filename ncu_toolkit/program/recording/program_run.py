@@ -246,7 +246,7 @@ def name_of(command: Sequence[str]) -> str:
                 return Path(word).name
             if not word.startswith("-") and not word.isdigit() and shutil.which(word):
                 return name_of(command[at:])
-    if not name.startswith("python"):
+    if not name.startswith("python") and name not in ("bash", "sh"):
         return name
     words = iter(command[1:])
     for word in words:

@@ -311,6 +311,14 @@ def _watched(process: Child, folder: Path, asked: RecordOptions) -> int:
             return 0
 
 
+def layout(kind: int, size: int) -> Any:
+    """The type of records of a kind; with more bytes than `size` where its fields do not fit."""
+    names, offsets, formats = (list(each) for each in zip(*FIELDS[kind], strict=True))
+    whole = max(size, offsets[-1] + numpy.dtype(formats[-1]).itemsize)
+    fields: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": whole}
+    return numpy.dtype(fields)
+
+
 @dataclass(frozen=True)
 class RecordedProcess:
     """What one process wrote."""
@@ -328,15 +336,12 @@ class RecordedProcess:
 
     def rows(self, kind: int) -> Any:
         """Its records of a kind, as an array of `FIELDS`; the last may be cut off."""
-        size, fields = self.sizes.get(kind, 0), FIELDS[kind]
-        names, offsets, formats = (list(each) for each in zip(*fields, strict=True))
-        whole = max(size, offsets[-1] + numpy.dtype(formats[-1]).itemsize)
-        layout: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": whole}
-        empty = numpy.zeros(0, numpy.dtype(layout))
+        size = self.sizes.get(kind, 0)
+        empty = numpy.zeros(0, layout(kind, size))
         path = self.stem.with_name(f"{self.stem.name}.{kind}.records")
         if not size or not path.is_file():
             return empty
-        if whole != size:
+        if empty.itemsize != size:
             raise InputProblem(f"records of kind {kind} have {size} bytes: no CUPTI known here")
         raw = path.read_bytes()
         return numpy.frombuffer(raw[: len(raw) // size * size], empty.dtype)
@@ -575,7 +580,7 @@ def _messages(process: RecordedProcess, kernels: Any) -> dict[int, tuple[int, st
     exchanges = {
         int(row["correlationId"])
         for row in kernels
-        if process.names.get(int(row["name"]), "").startswith("nccl")
+        if "nccl" in process.names.get(int(row["name"]), "")
     }
     events = [
         (thread, time, -1, size, schema, first, second)

@@ -27,7 +27,8 @@ from ladder_runs import Ncu, Quiet
 
 import benchmarks.record  # noqa: F401 (adds the command)
 from benchmarks.cluster_scaling import simulated
-from ncu_toolkit.base.core import cache
+from benchmarks.programs import many_ranks
+from ncu_toolkit.base.core import cache, workers
 from ncu_toolkit.base.core.errors import (
     EXIT_ENVIRONMENT,
     EXIT_OK,
@@ -462,6 +463,39 @@ def test_a_cluster_without_gpus(inside: Path, monkeypatch: pytest.MonkeyPatch) -
         code, err = command(*TUNE, "--cluster", made.scheduler_address)
     assert code == EXIT_ENVIRONMENT
     assert "the cluster has 1 workers and none offers a GPU. Start one worker" in err
+
+
+def test_ranks_are_read_on_workers_without_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from distributed import LocalCluster
+
+    from ncu_toolkit.cli import main
+
+    def answer(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["analyze", *words])
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    many_ranks.write(tmp_path, 8, 4000)
+    here = answer(str(tmp_path))
+    monkeypatch.setattr(workers, "run", None)  # none of this machine's
+    with LocalCluster(
+        n_workers=2, protocol="tcp://", dashboard_address=":0", silence_logs=logging.CRITICAL
+    ) as made:
+        address = made.scheduler_address
+        assert answer(str(tmp_path), "--cluster", address) == here
+        monkeypatch.setattr(schedulers, "_unseen", broken_path)
+        code, _, err = answer(str(tmp_path), "--cluster", address)
+        assert code == EXIT_USAGE
+        assert "does not see '/elsewhere'. Put the traces on" in err
+    code, _, err = answer("none.ncu-rep", "--cluster", address)
+    assert code == EXIT_USAGE
+    assert "no folder of them is named" in err
+
+
+def broken_path(paths: list[str]) -> str:
+    return "/elsewhere"
 
 
 @pytest.mark.parametrize(

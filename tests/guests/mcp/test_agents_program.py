@@ -13,6 +13,7 @@ import program_traces
 import pytest
 import report_files
 
+from benchmarks.programs import many_ranks
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.guests.mcp import digest, tools
 from ncu_toolkit.guests.mcp.reports import Reports
@@ -40,6 +41,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     write_trace(program_traces.no_kernels(), folder / "empty.ncu-trace")
     (folder / "torn.ncu-trace").write_bytes((folder / "gpt.ncu-trace").read_bytes()[:300])
     (folder / "one.ncu-rep").write_bytes(report_files.first_launches(1))
+    (folder / "job").mkdir()
+    many_ranks.write(folder / "job", 8, 4000)
+    (folder / "both").mkdir()
+    for name in ("gpt", "healthy"):
+        (folder / "both" / f"{name}.ncu-trace").write_bytes(
+            (folder / f"{name}.ncu-trace").read_bytes()
+        )
     reports = Reports(Root(folder))
     yield Served(folder, tools.Tools(reports))
     reports.close()
@@ -64,6 +72,19 @@ def test_a_trace_is_answered_and_explained(served: Served) -> None:
     text = json.dumps([shown, why, where])
     assert "/tmp" not in text
     assert str(served.folder) not in text
+
+
+def test_a_folder_of_ranks_is_one_answer(served: Served) -> None:
+    shown = served.call("analyze", report="job")
+    assert shown["headline"].startswith("8 ranks · ")
+    assert shown["launches"][0]["cause"] == "late-rank"
+    assert "rank 5" in shown["headline"]
+    why = served.call("why", finding=shown["launches"][0]["finding"])
+    assert why["launches"][0]["title"].startswith("Rank 5 is late")
+    assert str(served.folder) not in json.dumps(shown)
+    assert "/tmp" not in json.dumps(shown)
+    with pytest.raises(InputProblem, match="not of the ranks of one job"):
+        served.tools.call("analyze", {"report": "both"})
 
 
 @pytest.mark.parametrize("budget", [digest.LEAST, 1000, digest.DEFAULT])
