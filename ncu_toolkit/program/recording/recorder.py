@@ -529,9 +529,10 @@ def _add(builder: TraceBuilder, process: RecordedProcess, place: int) -> bool:
         unfinished += len(found) - len(done)
         for row in done.tolist():
             values = dict(zip(found.dtype.names, row, strict=True))
-            message = messages.get(values["correlationId"]) if kind == KERNEL else None
+            if kind == KERNEL:
+                values["message"] = messages.get(values["correlationId"], (None, ""))
             values["correlationId"] = outer.get(values["correlationId"], values["correlationId"])
-            _add_op(builder, process, kind, values, devices, place, message)
+            _add_op(builder, process, kind, values, devices, place)
     if unfinished:
         builder.notes.append(
             f"{unfinished} launches and copies had not ended when the program did."
@@ -544,10 +545,9 @@ def _add_op(
     builder: TraceBuilder,
     process: RecordedProcess,
     kind: int,
-    row: dict[str, int],
+    row: dict[str, Any],
     devices: dict[int, Any],
     place: int,
-    message: tuple[int, str] | None,
 ) -> None:
     work = GpuWork(
         row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
@@ -560,9 +560,8 @@ def _add_op(
             (row["blockX"], row["blockY"], row["blockZ"]),
             row["registersPerThread"], row["staticSharedMemory"], row["dynamicSharedMemory"],
         )  # fmt: skip
-        work = work._replace(kind="kernel", shape=builder.shape(shape))
-        if message is not None:
-            work = work._replace(size=message[0], group=message[1])
+        size, group = row["message"]
+        work = work._replace(kind="kernel", shape=builder.shape(shape), size=size, group=group)
     else:
         work = work._replace(size=row["bytes"])
     if kind not in (KERNEL, _SET):
