@@ -73,7 +73,7 @@ def step_of(
         names=("cudaLaunchKernel",),
     )  # fmt: skip
     window = (Window(0, now, 0, len(ops)),)
-    step = Step(trace=trace, windows=window, typical=0, how="repeats", said="By hand.")
+    step = Step(trace=trace, windows=window, typical=0, how="repeats", description="By hand.")
     return step, Account(now / 1e3, (), tuple(gaps), tuple(op.us for op in ops))
 
 
@@ -113,7 +113,9 @@ def test_rule_of_nothing(name: str) -> None:
         lacks=("wall time", "host calls", "marks", "lines", "shapes", "registers", "memory kinds"),
     )  # fmt: skip
     window = (Window(0, 10, 0, 1),)
-    step = Step(trace=trace, windows=window, typical=0, how="whole", said="It is the whole run.")
+    step = Step(
+        trace=trace, windows=window, typical=0, how="whole", description="It is the whole run."
+    )
     outcome = step_rules()[name].find(StepFacts(step, Account(0.0, (), (), (0.0,))))
     assert isinstance(outcome, NoFinding)
     assert outcome.reason

@@ -98,7 +98,7 @@ def gpt(lacks: tuple[Lack, ...] = (), **changes: object) -> ProgramDiagnosis:
         windows=tuple(Window(at * 46_600_000, (at + 1) * 46_600_000, 0, 4) for at in range(9)),
         typical=0,
         how="repeats",
-        said="The launches repeat: 9 steps are alike.",
+        description="The launches repeat: 9 steps are alike.",
         spread=0.004,
     )
     account = Account(
@@ -323,7 +323,7 @@ def test_words_of_a_trace_are_harmless() -> None:
         shapes=tuple(Launch(evil, evil, (1, 1, 1), (1, 1, 1)) for _ in KERNELS),
     )  # fmt: skip
     found = msgspec.structs.replace(
-        found, step=msgspec.structs.replace(found.step, trace=trace, said=evil)
+        found, step=msgspec.structs.replace(found.step, trace=trace, description=evil)
     )
     answer = explain.program_answer(found)
     for text in (
@@ -438,7 +438,7 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_reported_where_nothing_els
         ops=(Op(0, 9_000_000, "kernel", 0), Op(9_000_000, 9_500_000, "kernel", 0)),
     )
     window = Window(0, 9_500_000, 0, 2)
-    step = Step(trace=trace, windows=(window,), typical=0, how="whole", said="All of it.")
+    step = Step(trace=trace, windows=(window,), typical=0, how="whole", description="All of it.")
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
     card = explain.program_answer(found).cards[0]
     assert plain(card.title) == "mine takes 95 % of the run"
