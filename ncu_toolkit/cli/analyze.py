@@ -108,10 +108,10 @@ def command(
             progress=tell,
             meanwhile=lambda: import_module(views),
         )
-    alone = form == "text" and output is None and len(analysis.unreadable) == len(analysis.files)
-    if not alone:  # nothing to show but the faults
+    shown = form != "text" or output or len(analysis.unreadable) < len(analysis.files)
+    if shown:  # else there is nothing but the faults
         _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
-    if alone or form != "text" or output is not None or not sys.stdout.isatty():
+    if not shown or form != "text" or output or not sys.stdout.isatty():
         complain(analysis.faults)  # on a terminal the text itself contains it
     return analysis.exit_code
 

@@ -498,10 +498,11 @@ def _titled(side: Side) -> str:
 
 def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
     """What failed or could not be compared, and with `alone` the kernels without a partner."""
-    for failure in comparison.failures:
+    apart = _apart([(each.pair.old, each.pair.new) for each in comparison.failures])
+    for failure, grid in zip(comparison.failures, apart, strict=True):
         parts = "; ".join(map(_moved, failure.differences))
         same = all(each.old == each.new for each in failure.differences)
-        yield f"{'limit exceeded' if same else 'regression'}: {pair_name(failure.pair)}: {visible(failure.gate)}: {parts}"
+        yield f"{'limit exceeded' if same else 'regression'}: {pair_name(failure.pair)}{grid}: {visible(failure.gate)}: {parts}"
     for reason in comparison.undecided:
         yield f"not decided: {visible(reason)}"
     headline = _first_line(comparison)
