@@ -78,7 +78,7 @@ BETWEEN: Final = Threshold(
 _WHY: Final[Mapping[GapCause, str]] = {
     "host late": "other work of the host, or slow launches (loading code, a profiler writing its records). py-spy record tells which",
     "sync": "the host waits for the GPU",
-    "copy": "the host is in calls of copies",
+    "copy": "the host is in copy calls",
     "allocation": "memory is allocated or freed",
     "between": "work is queued and does not start: it waits for another stream, an event, or another process",
     "unknown": "the trace does not show why",

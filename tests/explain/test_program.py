@@ -166,7 +166,7 @@ def test_idle_time_is_one_bar_and_its_causes_are_reported() -> None:
     idle = [bar for bar in first.bars if bar.label == "GPU idle"]
     assert [round(bar.busy * 100) for bar in idle] == [6]
     assert plain(first.basis) == (
-        "Idle: host launches late 4.3 %, waits for a synchronisation 1.7 %."
+        "GPU idle, in shares of the whole: host launches late 4.3 %, waits for a synchronisation 1.7 %."
     )
 
 
@@ -236,8 +236,14 @@ def test_gains_of_three_kinds() -> None:
         return plain(explain.saving(finding, gpt(account=account)))
 
     assert message() == "saves up to 27 of 46.6 ms"
-    assert message(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (20 to 30)"
-    assert message(expected_us=(20e3, 40e3, 46.6e3)) == "saves about 40 of 46.6 ms (20 or more)"
+    assert (
+        message(expected_us=(20e3, 26e3, 30e3))
+        == "saves about 26 of 46.6 ms (80 % interval 20 to 30)"
+    )
+    assert (
+        message(expected_us=(20e3, 40e3, 46.6e3))
+        == "saves about 40 of 46.6 ms (80 % interval 20 or more)"
+    )
     assert message(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
     assert message(measured_us=0.0) == "no gain when tried"
     assert message(good=True) == "nothing to gain"

@@ -612,7 +612,10 @@ def test_what_repeats_in_a_step_is_said() -> None:
     frames = sequence(("abc" * 10 + "Z") * 6)
     assert (
         find_step(frames).description
-        == "Step: 31 operations; inner loop of 3, 10 times (62.8 µs each)."
+        == "Step: 31 GPU operations (kernels, copies, memsets); inner loop of 3, 10 times (62.8 µs each)."
     )
-    assert find_step(sequence("abcdef" * 6)).description == "Step: 6 operations."
-    assert find_step(programs.gpt()).description.startswith("Step: 987 operations")
+    assert (
+        find_step(sequence("abcdef" * 6)).description
+        == "Step: 6 GPU operations (kernels, copies, memsets)."
+    )
+    assert find_step(programs.gpt()).description.startswith("Step: 987 GPU operations")

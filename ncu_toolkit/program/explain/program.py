@@ -489,7 +489,7 @@ def _idle(account: Account) -> str:
         for part in account.parts
         if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
     ]
-    return f"GPU idle, in shares of the step: {', '.join(parts)}." if parts else ""
+    return f"GPU idle, in shares of the whole: {', '.join(parts)}." if parts else ""
 
 
 def lacking(trace: Trace) -> str:

@@ -76,7 +76,7 @@ def find(s: StepFacts) -> StepOutcome:
     of_jax = {at for each in dispatching(s) for at in each.gaps}
     late = sorted({*late, *of_jax})
     us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
-    small = f" ({units.duration(copies)} of it in calls of copies)" * (s.share(copies) >= 0.01)
+    small = f" ({units.duration(copies)} of it in copy calls)" * (s.share(copies) >= 0.01)
     evidence = (
         s.part("idle_late", "Idle, launched late", us,
                f"Part of the {s.word} in which the GPU had nothing queued while the host prepared the next launch.", WAITING),

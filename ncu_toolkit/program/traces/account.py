@@ -51,7 +51,7 @@ _LABELS: Final = {
     "idle: host late": "Idle: kernels launched late",
     "idle: host work": "Idle: other work of the host",
     "idle: sync": "Idle: the host waits for the GPU",
-    "idle: copy": "Idle: the host is in a copy's call",
+    "idle: copy": "Idle: the host is in a copy call",
     "idle: allocation": "Idle: allocating or freeing memory",
     "idle: between": "Idle: between queued kernels",
     "idle: unknown": "Idle: cause not recorded",
