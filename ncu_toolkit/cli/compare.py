@@ -102,10 +102,8 @@ def command(
     if not found.pairs and found.unmatched:
         raise InputProblem(found.unmatched, "The pattern is matched against demangled names")
     if not found.pairs:
-        raise InputProblem(
-            f"'{old}' and '{new}' have no {found.what} in common",
-            "Kernels are paired by name: see --pair and --kernel",
-        )
+        what = f"'{old}' and '{new}' have no {found.what} in common"
+        raise InputProblem(what, "Kernels are paired by name: see --pair and --kernel")
     if not found.comparable:
         problem = next((pair.problem for pair in found.pairs if pair.problem), "")
         what = "not every --fail-on could be decided"
