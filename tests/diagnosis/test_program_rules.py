@@ -446,8 +446,8 @@ def test_idle_time_without_a_finding_is_reported() -> None:
     assert not found.findings
     *kernels, note = found.notes
     assert [each.partition(" (")[0] for each in kernels] == [
-        "43 % of the step is in a",
-        "43 % of the step is in b",
+        "a takes 43 % of the step in 4 launches",
+        "b takes 43 % of the step in 4 launches",
     ]
     assert note.startswith("The GPU is idle for 13")
     assert "of the step" in note
