@@ -254,9 +254,15 @@ def test_gains_of_three_kinds() -> None:
     assert message(busy=0.4) == "saves up to 58 % of the step"
     assert message(busy=0.4, ceiling_us=46.5e3) == "saves up to 99.8 % of the step"
     likely = (20e3, 26e3, 30e3)
-    assert message(busy=0.4, expected_us=likely) == "saves about 56 % of the step (80 % interval 43 to 64 %)"
+    assert (
+        message(busy=0.4, expected_us=likely)
+        == "saves about 56 % of the step (80 % interval 43 to 64 %)"
+    )
     likely = (20e3, 40e3, 46.6e3)
-    assert message(busy=0.4, expected_us=likely) == "saves about 86 % of the step (80 % interval 43 % or more)"
+    assert (
+        message(busy=0.4, expected_us=likely)
+        == "saves about 86 % of the step (80 % interval 43 % or more)"
+    )
     assert message(busy=0.4, measured_us=28_700.0) == "saves 62 % of the step, measured"
 
 
