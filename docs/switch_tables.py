@@ -62,7 +62,7 @@ def outcome(tried: Tried) -> str:
 
 def results(tried: Tried) -> str:
     if not tried.after_us:
-        return tried.said.rstrip(".")
+        return tried.description.rstrip(".")
     if tried.results == "equal":
         return "the same"
     return tried.compared.rstrip(".") if tried.results != "not compared" else "not compared"

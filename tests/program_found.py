@@ -35,7 +35,7 @@ def found(trace: Trace, findings: tuple[StepFinding, ...] = ()) -> ProgramDiagno
     end = max(op.end for op in trace.ops)
     window = Window(trace.calls[0].start, end, 0, len(trace.ops))
     step = Step(
-        trace=trace, windows=(window,) * 9, typical=4, how="repeats", said="It repeats.", spread=0.004
+        trace=trace, windows=(window,) * 9, typical=4, how="repeats", description="It repeats.", spread=0.004
     )  # fmt: skip
     now, gaps = window.start, []
     for at, op in enumerate(trace.ops):

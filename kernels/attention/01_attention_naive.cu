@@ -23,7 +23,7 @@ attention_naive_scores(const elem16* __restrict__ Q, const elem16* __restrict__ 
     S[(head + row) * N + col] = sum * scale;
 }
 
-// One warp a row: the largest score, the sum of exponentials relative to it, and the quotients in place of the scores.
+// One warp a row: the largest score, the sum of exponentials relative to it, and the quotients, which replace the scores.
 extern "C" __global__ void __launch_bounds__(WARP_SIZE)
 attention_naive_softmax(float* __restrict__ S, int N, int causal) {
     const int row = blockIdx.x, visible = keys_seen(row, N, causal);
@@ -84,6 +84,6 @@ present = ["FFMA", "MUFU.EX2"]
 absent = ["HMMA", "HGMMA", "LDS", "LDL", "STL"]
 
 [[expect.profile]]
-says = "each lane of a load of keys has a row of its own: nine sectors a load, queries included"
+says = "each lane of a load of keys reads another row: nine sectors a load, queries included"
 check = "metric('ld_sectors_per_request') > 8"
 +++*/

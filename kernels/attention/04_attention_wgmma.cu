@@ -1,7 +1,7 @@
 /*+++
 title = "Warpgroup MMA fed by TMA"
 idea = """\
-The copy engine brings whole swizzled tiles, and wgmma multiplies them where they lie: queries by \
+TMA brings whole swizzled tiles, and wgmma multiplies them where they lie: queries by \
 keys from shared memory, powers from registers by values, which it reads across rows. The next \
 tile is on its way during the softmax, but a warpgroup's tensor cores rest meanwhile."""
 kind = "step"

@@ -10,7 +10,7 @@ __device__ __forceinline__ void mbarrier_init(mbarrier* bar, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(bar)), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the copy engine and to the cluster; a barrier among the threads must follow.
+// Makes initialised barriers visible to TMA and to the cluster; a barrier among the threads must follow.
 __device__ __forceinline__ void mbarrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

@@ -1,7 +1,7 @@
-// Kernels that load one unit of the GPU while another kernel runs beside them (ncu_toolkit/guests/probe/pressure.py).
+// Kernels that load one unit of the GPU while another kernel runs (ncu_toolkit/guests/probe/pressure.py).
 //
 // Two layouts. A block of 1024 threads with 64 registers each fills the register file of its multiprocessor, so no
-// other block runs there: the streams press on L2 or device memory from multiprocessors of their own. A block of 160
+// other block runs there: the streams press on L2 or device memory from other multiprocessors. A block of 160
 // threads leaves room: on every multiprocessor it presses on the pipes that the other kernel uses there.
 //
 // Only one block on a multiprocessor works: two would take all issue slots, since older warps go first, and the other

@@ -1,4 +1,4 @@
-// Helpers of the launcher, not rungs: a delay that lets the CPU run ahead, and the ceilings that rungs are held against.
+// Helpers of the launcher, not rungs: a delay that lets the CPU run ahead, and the ceilings that rungs are compared with.
 
 // Spins for about `cycles` SM cycles, so that everything a measurement enqueues is waiting before the GPU gets to it.
 extern "C" __global__ void spin(long long cycles) {

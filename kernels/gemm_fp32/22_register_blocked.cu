@@ -171,7 +171,7 @@ template <bool ALIGNED>
 __device__ __forceinline__ void multiply_tiles(const float* A, const float* B, float* C, float* partial, int* arrived, int M, int N, int K,
                                                 float* tiles) {
     const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
-    // Lanes i and i ^ 1 ask for different quartets, of A and of B, and so do lanes i and i ^ 2: else a load takes two passes in place of four, and yet
+    // Lanes i and i ^ 1 ask for different quartets, of A and of B, and so do lanes i and i ^ 2: else a load takes two passes instead of four, and yet
     // FFMA wait longer, probably for the register file.
     const int row0 = warp / (BN / WN) * WM + lane % 8 * 4, column0 = warp % (BN / WN) * WN + (lane / 8 ^ lane % 4) * 4;
     multiply_dealt(
@@ -282,7 +282,7 @@ docs/decisions/fp32-beyond-cublas.md."""
 [[measured]]
 gpu = "NVIDIA H200"
 says = """\
-Lanes whose loads of A take four passes in place of two: 0.4 to 1.2 % faster from 1024 on, 1 to 2 % \
+Lanes whose loads of A take four passes instead of two: 0.4 to 1.2 % faster from 1024 on, 1 to 2 % \
 slower at 256 and 512."""
 [[measured]]
 gpu = "NVIDIA H200"

@@ -1,9 +1,9 @@
 /*+++
-title = "Tiles by the copy engine, A four k at a time"
+title = "Tiles loaded by TMA, A read four k at a time"
 idea = """\
 Register blocking as before, but tiles come by TMA and not through registers, in steps of 32 k: no \
 stores to shared memory, hardly an address, one barrier a step. A is not transposed: a quartet of \
-A is four k of a row, in rows that the copy engine has swizzled. Lanes are dealt to rows and \
+A is four k of a row, in rows that TMA has swizzled. Lanes are dealt to rows and \
 columns so that each LDS.128 takes four passes: faster loads would keep FFMA from the register \
 file."""
 kind = "step"
@@ -187,7 +187,7 @@ check = "BK == 32 and TM == 8 and TN % 4 == 0"
 says = "a row of a tile of A is one 128-byte swizzle span, and halves of a thread's rows are quartets"
 [[constraint]]
 check = "BM % (8 * TM) == 0 and BN % (4 * TN) == 0 and BM <= 256 and BN <= 256"
-says = "a warp is 8x4 threads, warps must tile the block evenly, and the copy engine takes 256 rows or columns at most"
+says = "a warp is 8x4 threads, warps must tile the block evenly, and TMA takes 256 rows or columns at most"
 [[constraint]]
 check = "(BM // TM) * (BN // TN) * BLOCKS_PER_SM * min(255, TM * TN + 2 * (TM + TN) + 6 * TM + 30) <= 65536"
 says = "accumulators, fragments and addresses of all resident threads must fit in the registers of an SM"
@@ -198,7 +198,7 @@ says = "the two stages of all resident blocks must fit in the shared memory of a
 [model]
 says = """\
 Time follows the products that tiles make, edges included: what is left of a round is dealt out \
-evenly. Two blocks of 64 x 128 take no longer than one of 128 x 128, and leave less beside the \
+evenly. Two blocks of 64 x 128 take no longer than one of 128 x 128, and leave less beyond the \
 edges. Small tiles are slower and start sooner, and with them few tiles are cut into fewer parts. \
 Constants fitted to an H200 (docs/decisions/36-unseen-sizes.md), in microseconds."""
 time_us = "tiles * BM * BN * steps * BK / 29e6 * slower + (17 if BM + BN == 128 else 21 if tiles > 0.2 * sm_count * BLOCKS_PER_SM else 29)"

@@ -1,7 +1,7 @@
 /*+++
 title = "Warpgroup MMA fed by TMA"
 idea = """\
-Hopper's own path: one thread asks the copy engine for a whole swizzled tile, and four warps \
+Hopper's own path: one thread asks TMA for a whole swizzled tile, and four warps \
 multiply it straight from shared memory with wgmma, so that neither copies nor fragments pass \
 through registers. There is one buffer and no overlap within a block: it waits for each tile, then \
 multiplies it."""

@@ -51,7 +51,7 @@ __device__ __forceinline__ int place(int cluster, int clusters, int tiles) {
 
 struct Corner {
     int row, col;
-    bool low;  // the tile has LOW_BM rows in place of BM
+    bool low;  // the tile has LOW_BM rows instead of BM
 };
 
 // Where a block's tile lies. Below `tile_rows` rows of whole tiles lie

@@ -2,7 +2,7 @@
 title = "Each thread reads a contiguous run"
 idea = """\
 Every thread works through CHUNK consecutive elements, so at any moment the 32 lanes of a warp are \
-CHUNK elements apart and each touches a sector of its own. It is how one divides work among CPU \
+CHUNK elements apart and each touches another sector. It is how one divides work among CPU \
 threads, and the wrong way round for a warp."""
 kind = "planted"
 compared_with = ""

@@ -2,7 +2,7 @@
 title = "Neighbouring lanes read neighbouring elements"
 idea = """\
 The same loop over the same CHUNK elements a thread, dealt out so that the lanes of a warp are \
-next to each other. A request needs 4 sectors in place of 32."""
+next to each other. A request needs 4 sectors instead of 32."""
 kind = "step"
 compared_with = "uncoalesced_global_access"
 removes = "uncoalesced-global-access"

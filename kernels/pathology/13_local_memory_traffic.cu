@@ -1,7 +1,7 @@
 /*+++
 title = "A ring buffer indexed at run time"
 idea = """\
-Each thread walks down a column and keeps the last TAPS values in an array of its own. The place \
+Each thread walks down a column and keeps the last TAPS values in a local array. The place \
 of the newest one is known at run time only, and registers cannot be indexed: the array lies in \
 local memory, and every sum reads all of it back through the L1."""
 kind = "planted"

@@ -1,7 +1,7 @@
 /*+++
 title = "Four kinds of work in one warp"
 idea = """\
-Elements come in runs of eight of one kind, and each kind takes a path of its own. A warp of 32 \
+Elements come in runs of eight of one kind, and each kind takes another path. A warp of 32 \
 neighbours holds all four, so it goes through all four paths, each with a quarter of its lanes."""
 kind = "planted"
 compared_with = ""

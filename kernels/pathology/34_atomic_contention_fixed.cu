@@ -1,5 +1,5 @@
 /*+++
-title = "A histogram of its own for each warp"
+title = "One histogram for each warp"
 idea = """\
 Each warp counts in shared memory, in bins that no other warp touches, and each block adds 16 \
 totals to the global bins at the end."""

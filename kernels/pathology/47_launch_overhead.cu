@@ -1,7 +1,7 @@
 /*+++
 title = "A launch for every step"
 idea = """\
-Each of 64 steps is a kernel of its own that reads the array and writes it back: a megabyte that \
+Each of 64 steps is a separate kernel that reads the array and writes it back: a megabyte that \
 stays in the L2. A launch works for a microsecond or two, and starting and draining it takes as \
 long again."""
 kind = "planted"

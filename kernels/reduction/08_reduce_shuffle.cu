@@ -39,7 +39,7 @@ reduce_shuffle_2(const Elem* __restrict__ partial, Elem* __restrict__ y, const i
 minimum_cc = "8.0"
 
 [source]
-document = "Beyond the document: warp shuffles in place of its shared-memory tree"
+document = "Beyond the document: warp shuffles instead of its shared-memory tree"
 
 [parameters]
 BLOCK = 128

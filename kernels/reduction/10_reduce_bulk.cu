@@ -1,9 +1,9 @@
 /*+++
-title = "Bulk copies by the copy engine"
+title = "Bulk copies by TMA"
 idea = """\
-One thread asks the copy engine for whole chunks, a ring of them ahead of the warps that add. More \
+One thread asks TMA for whole chunks, a ring of them ahead of the warps that add. More \
 bytes are under way than the registers of a loop of loads can hold, and no warp spends an \
-instruction on an address or waits for a load of its own. The sum of a block travels in one word \
+instruction on an address or waits for its load. The sum of a block travels in one word \
 with a mark, so that nobody needs a fence: integers are gathered by one atomic a block, floats by \
 the last block, in a fixed order."""
 kind = "step"
@@ -146,7 +146,7 @@ present = ["LDS.128", "UBLKCP", "SYNCS", "SHFL.DOWN"]
 absent = ["LDL", "STL", "ATOM"]
 
 [[expect.profile]]
-says = "hardly a load from global memory is left: the copy engine fetches"
+says = "hardly a load from global memory is left: TMA fetches"
 check = "executed('LDG') < 0.05 * prev_executed('LDG')"
 
 [[expect.profile]]

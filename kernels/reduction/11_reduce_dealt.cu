@@ -4,7 +4,7 @@ idea = """\
 Each block adds one stretch of neighbouring vectors and ends; the hardware hands the next block \
 to the first SM that is free. With equal shares, SMs that memory serves faster end before the \
 others. A second block on the SM covers the gap between two blocks. The last blocks take \
-shorter stretches, so that all SMs end together. Plain loads are enough: the copy engine is not \
+shorter stretches, so that all SMs end together. Plain loads are enough: TMA is not \
 needed."""
 kind = "step"
 compared_with = "reduce_bulk"

@@ -1,7 +1,7 @@
 /*+++
 title = "Blelloch's tree"
 idea = """\
-Sums go up a tree and prefixes come down it: two additions an element in place of ten. But each \
+Sums go up a tree and prefixes come down it: two additions an element instead of ten. But each \
 level takes places twice as far apart as the one before, so more and more lanes of a warp meet in \
 one bank of shared memory, and most warps only wait at the 20 barriers."""
 kind = "step"
@@ -69,5 +69,5 @@ check = "metric('shared_conflict_excess') > 0.5"
 
 [[measured]]
 gpu = "NVIDIA H200"
-says = "Slower than the scan of Hillis and Steele, 3508 us beside 2781 us at 2^28: a fifth of the additions, but twice the barriers, and bank conflicts, which scan_padded takes away (2299 us)."
+says = "Slower than the scan of Hillis and Steele, 3508 us against 2781 us at 2^28: a fifth of the additions, but twice the barriers, and bank conflicts, which scan_padded takes away (2299 us)."
 +++*/

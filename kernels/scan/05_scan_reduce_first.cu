@@ -3,7 +3,7 @@ title = "Reduce, then scan"
 idea = """\
 The first launch only adds up each tile; nothing is written but one number a tile. The last launch \
 reads the tile again, now knowing what lies before it, and writes each result once: two reads and \
-one write of the array in place of two and two."""
+one write of the array instead of two and two."""
 kind = "step"
 compared_with = "scan_shuffle"
 +++*/

@@ -2,7 +2,7 @@
 title = "Tiles that wait in shared memory"
 idea = """\
 A tile waits for the slowest of all tiles before it, in registers. Here most of it waits in shared \
-memory, fetched by the copy engine, so that more tiles are under way on an SM. Only its sum is \
+memory, fetched by TMA, so that more tiles are under way on an SM. Only its sum is \
 made at once; it is scanned when what lies before it is known."""
 kind = "step"
 compared_with = "scan_look_back"
@@ -124,6 +124,6 @@ present = ["UBLKCP", "SYNCS", "LDS.128", "STG.E.128", "SHFL.UP", "REDUX", "ATOMG
 absent = ["LDL", "STL"]
 
 [[expect.profile]]
-says = "half of a tile comes by the copy engine, which no thread loads"
+says = "half of a tile comes by TMA, which no thread loads"
 check = "executed('LDG.E.128') <= 0.55 * prev_executed('LDG.E.128')"
 +++*/

@@ -2,7 +2,7 @@
 title = "Shuffles for the trees"
 idea = """\
 The lanes of a warp exchange registers, and shared memory holds one number a warp. Each of the two \
-trees costs a single barrier in place of nine, which is what a block spends most of its time on \
+trees costs a single barrier instead of nine, which is what a block spends most of its time on \
 when rows are short."""
 kind = "step"
 compared_with = "softmax_block"
@@ -53,7 +53,7 @@ present = ["LDG.E", "STG.E", "MUFU.EX2", "SHFL.BFLY", "BAR.SYNC"]
 absent = ["LDG.E.128", "LDL", "STL"]
 
 [[expect.profile]]
-says = "two barriers a warp in place of 19"
+says = "two barriers a warp instead of 19"
 check = "executed('BAR') < 0.15 * prev_executed('BAR')"
 
 [[expect.profile]]

@@ -3,7 +3,7 @@ title = "Online: maximum and sum in one pass"
 idea = """\
 A thread keeps the sum of exponentials relative to the largest element so far; when a larger one \
 comes, the sum is scaled down by one exponential. Maximum and sum then need one pass together, and \
-the row is read twice in place of three times."""
+the row is read twice instead of three times."""
 kind = "step"
 compared_with = "softmax_shuffle"
 +++*/
@@ -84,10 +84,10 @@ present = ["LDG.E", "STG.E", "MUFU.EX2", "SHFL.BFLY", "BAR.SYNC"]
 absent = ["LDG.E.128", "LDL", "STL"]
 
 [[expect.profile]]
-says = "two loads an element in place of three"
+says = "two loads an element instead of three"
 check = "0.6 < executed('LDG') / prev_executed('LDG') < 0.7"
 
 [[measured]]
 gpu = "NVIDIA H200"
-says = "Faster than three passes only where a row does not stay in the cache: 793 us beside 1016 us at 32768, 568 beside 555 us at 4096, 843 beside 659 us at 1024. There the loads it saves are cheap, and each element waits for the one before it."
+says = "Faster than three passes only where a row does not stay in the cache: 793 us against 1016 us at 32768, 568 against 555 us at 4096, 843 against 659 us at 1024. There the loads it saves are cheap, and each element waits for the one before it."
 +++*/

@@ -35,7 +35,7 @@ minimum_cc = "8.0"
 shapes = [{ check = "ceil_div(rows, TILE) <= 65535", says = "rows must be at most 65535 * TILE: the grid's y dimension ends there" }]
 
 [source]
-document = "Beyond the document: XOR swizzle in place of padding"
+document = "Beyond the document: XOR swizzle instead of padding"
 
 [parameters]
 TILE = 32

@@ -57,7 +57,7 @@ def reset() -> None:
 
 def options(function: F, hidden: bool = True) -> F:
     """--quiet, --verbose and --log-file; hidden in the help of commands, where they go as well."""
-    where = "-q, -v and --log-file go before or after the command."
+    where = "-q, -v and --log-file may go before or after the command."
     for option in (
         click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", expose_value=False, hidden=hidden, is_eager=True,
             callback=_log_file, help=f"Add versions, commands, ncu's output and tracebacks to FILE, for a bug report. {where}"),

@@ -43,8 +43,8 @@ KERNEL: Final = (
 )
 #: What --needs takes, after its first word.
 NEEDS: Final = (
-    " one launch must move and compute at least. No report contains this: --needs 'bytes=2*256MiB,flops=17.2G'. For "
-    "all launches, or with KERNEL (a regular expression) for demangled names that match. Repeat it."
+    " least that one launch must move and compute, so that anything beyond it counts as a possible gain: --needs "
+    "'bytes=2*256MiB,flops=17.2G'. For all launches, or with KERNEL (a regular expression) for demangled names that match. Repeat it."
 )
 COUNT: Final = click.IntRange(min=1)
 
@@ -224,7 +224,7 @@ TABLE: Final[dict[str, Settings | type]] = {
         "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
         "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md.", metavar="WHERE"),
     "slow_boards": option("With --cluster: also use GPUs that are much slower than the others."),
-    "needs": option(f"What{NEEDS}", callback=_needs, metavar="[KERNEL:]bytes=N"),
+    "needs": option(f"The{NEEDS}", callback=_needs, metavar="[KERNEL:]bytes=N"),
     "top": option("", type=COUNT, metavar="N"),
     "jobs": option("", "--jobs", "-j", type=COUNT, metavar="N"),
     "launch_skip": option("", type=click.IntRange(min=0), default=0, metavar="N"),

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ncu_toolkit.base.core.errors import (
-    UsageProblem,
-)
+from ncu_toolkit.base.core.errors import UsageProblem
 from ncu_toolkit.base.core.files import make_folder, may_be_trace, named_like_traces
 from ncu_toolkit.base.core.guests import guest, known
 from ncu_toolkit.base.core.safe import slug
@@ -116,8 +114,10 @@ def command(
             progress=tell,
             meanwhile=lambda: import_module(views),
         )
-    _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
-    if form != "text" or output is not None or not sys.stdout.isatty():
+    shown = form != "text" or output or len(analysis.unreadable) < len(analysis.files)
+    if shown:  # else there is nothing but the faults
+        _show(analysis, form, top, output, standalone=bool(standalone), redacted=redacted)
+    if not shown or form != "text" or output or not sys.stdout.isatty():
         complain(analysis.faults)  # on a terminal the text itself contains it
     return analysis.exit_code
 

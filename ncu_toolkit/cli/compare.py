@@ -50,12 +50,12 @@ def command(
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
     grid and block, then by name; --pair pairs two kernels by hand. Repeated launches are compared by
-    their medians, and a change within their noise does not count. If kernels without a partner take
-    a tenth of a report's time or more, the first line is the total of both reports.
+    their medians, and a change within their noise does not count. If unmatched kernels take 10 % or
+    more of a report's time, the first line compares the totals of both reports.
 
     For a program, shows how its step changed: where its time goes, old and new, causes that are gone
-    or new, and the achieved saving next to the predicted one. The steps of both are the samples of the test.
-    --kernel, --pair, or a gate on a figure of kernels compares the reports of two runs instead.
+    or new, and the achieved saving next to the predicted one. Its noise comes from the times of single
+    steps. --kernel, --pair, or a gate on a figure of kernels compares the reports of two runs instead.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
     file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
@@ -102,10 +102,8 @@ def command(
     if not found.pairs and found.unmatched:
         raise InputProblem(found.unmatched, "The pattern is matched against demangled names")
     if not found.pairs:
-        raise InputProblem(
-            f"'{old}' and '{new}' have no {found.what} in common",
-            f"Kernels are paired by name. Name two with --pair {answers.by_hand(found)}, or check --kernel",
-        )
+        what = f"'{old}' and '{new}' have no {found.what} in common"
+        raise InputProblem(what, "Kernels are paired by name: see --pair and --kernel")
     if not found.comparable:
         problem = next((pair.problem for pair in found.pairs if pair.problem), "")
         what = "not every --fail-on could be decided"

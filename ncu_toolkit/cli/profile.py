@@ -51,20 +51,20 @@ from ncu_toolkit.program.recording.step_run import StepJob
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
     exclude=option("For a program: leave out kernels whose demangled name matches this regular expression anywhere; repeat it.", "--exclude-kernel",
         metavar="REGEX"),
-    launches=option("For a program: profile at most N launches of its step. Else 24, or fewer where all would take longer than three times the "
-        "program and 30 s.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
+    launches=option("For a program: profile at most N launches of its step. Default 24, or fewer if profiling would take longer than 30 s plus "
+        "three runs of the program.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     lines=switch("For a program: the Python line of each launch (Python 3.12), and samples of Python's stacks.", "--lines/--no-lines", default=True),
     launch_skip="For a program: skip the first N launches, without looking for a step.",
-    launch_count=option("For a program: profile the first N launches instead of a step's; 0 for all of them.", type=click.IntRange(min=0),
+    launch_count=option("For a program: profile the first N launches, without looking for a step; 0 for all of them.", type=click.IntRange(min=0),
         default=program_run.DEFAULT_LAUNCHES),
     nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", metavar="RANGE"),
     ranges=switch("For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script "
         "marks any]", "--ranges/--no-ranges", default=None),
     set_name=option("For a program: ncu's section set. 'full' also runs ncu's own rules.", "--set", default=SET_NAME, show_default=True,
         metavar="NAME"),
-    needs=f"For a program: what{NEEDS}",
+    needs=f"For a program: the{NEEDS}",
     resumed=option("Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.", "--resume", is_flag=False,
         flag_value="", default=None, metavar="[RUN]", shell_complete=_complete.runs),
     probed=option("Also run the kernels beside work that loads one unit of the GPU at a time, to "

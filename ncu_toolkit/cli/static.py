@@ -13,7 +13,7 @@ from ncu_toolkit.cli._options import COUNT, Output, argument, formats, option, o
 from ncu_toolkit.kernel.build.nvcc import parse_arch
 from ncu_toolkit.kernel.diagnosis.static import analyse_cubin, analyse_rung, analyse_source
 from ncu_toolkit.kernel.explain.code import of_code
-from ncu_toolkit.kernel.ladder.catalogue import find_rung
+from ncu_toolkit.kernel.ladder.catalogue import find_rung, load_rung, rung_files
 
 FORMATS: Final = ("text", "markdown", "json", "html")
 PAGE: Final = "ncu-static.html"
@@ -43,6 +43,8 @@ def command(
     """
     values = parse_params(params, (what,))
     path = Path(what)
+    if not values and path.suffix == ".cu" and path.resolve() in rung_files():
+        path = Path(what := load_rung(path.resolve()).name)  # its ladder defines its macros
     sources = {}
     if path.suffix in (".cu", ".cubin"):
         if size or dtype:

@@ -56,7 +56,7 @@ def command(
     """Measure what a change of settings gains: run a program with and without it, in turn.
 
     `ncu-toolkit try tf32 -- python train.py` runs the program 5 times each way, times its step as
-    `profile` finds it, and compares what it prints. `--all` traces the program first and tries the
+    `profile` finds it, and compares its output. `--all` traces the program first and tries the
     settings that fit what it finds. None of the program's files is changed: the answer says which
     line makes a setting permanent.
 

@@ -76,9 +76,9 @@ BETWEEN: Final = Threshold(
 )
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
-    "host late": "the host does other work, or a launch itself takes long (loading code, a profiler writing its records)",
-    "sync": "the host waited for the GPU",
-    "copy": "the host waited for copies",
+    "host late": "other work of the host, or slow launches (loading code, a profiler writing its records). py-spy record tells which",
+    "sync": "the host waits for the GPU",
+    "copy": "the host is in copy calls",
     "allocation": "memory is allocated or freed",
     "between": "work is queued and does not start: it waits for another stream, an event, or another process",
     "unknown": "the trace does not show why",
@@ -262,12 +262,13 @@ def _dominant(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
         grid = units.counted(len(grids), "grid")
         if len(grids) == 1:
             grid = f"grid {grid_text(*grids)}"
-        known = [operator, grid * bool(grids), *s.where(places)[:1]]
+        group = kernel_class(next(filter(None, (s.launches[at] for at in places))))
+        kind = group.label.lower() * (group.id != "other")
+        known = [operator, kind, grid * bool(grids), *s.where(places)[:1]]
         about = ", ".join(filter(None, known))
-        kind = kernel_class(next(filter(None, (s.launches[at] for at in places)))).label.lower()
         yield (
-            f"{units.percent(s.share(us), 2)} of the {s.word} is in {function}{f' ({about})' * bool(about)}: "
-            f"{units.counted(len(places), 'launch', 'launches')}, {kind}. The trace shows no cause for it."
+            f"{function} takes {units.percent(s.share(us), 2)} of the {s.word} in {units.counted(len(places), 'launch', 'launches')}"
+            f"{f' ({about})' * bool(about)}. The trace shows no cause for that."
         )
 
 
@@ -435,7 +436,7 @@ def _of_kernel(
     some = f"{units.count(len(places))} of " * (len(places) < every)
     part = f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}."
     made = s.finding(
-        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}: {first.summary}",
+        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}. {first.summary}",
         first.confidence,
         saved,
         ops=places,

@@ -91,7 +91,7 @@ def _python() -> MachineCheck:
     return _ok(f"{platform.python_version()}, ncu-toolkit {__version__}")
 
 
-@_check("driver", "profile, bench, record")
+@_check("driver", "profile, bench")
 def _driver() -> MachineCheck:
     try:
         text = _DRIVER.read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def _driver() -> MachineCheck:
     return _ok(found.group(1) if found else text.splitlines()[0])
 
 
-@_check("GPU", "profile, bench, record")
+@_check("GPU", "profile, bench")
 def _gpu() -> MachineCheck:
     from ncu_toolkit.kernel.gpu import cuda
 
@@ -115,10 +115,10 @@ def _gpu() -> MachineCheck:
         device = cuda.device()
         cc = device.cc
         name = f"{device.name}, CC {cc[0]}.{cc[1]}, {device.sm_count} SMs"
-    except ToolkitError:
+    except ToolkitError as error:
         found = _from_smi()
         if found is None:
-            raise
+            return _missing(f"not checked: {error.message}", error.remedy)
         name, cc = found
     if cc < (7, 0):
         return _missing(name, "Nsight Compute needs a GPU from Volta (CC 7.0) on")
@@ -139,7 +139,7 @@ def _from_smi() -> tuple[str, tuple[int, int]] | None:
     return f"{name}, CC {major}.{minor}", (int(major), int(minor))
 
 
-@_check("ncu", "profile, record")
+@_check("ncu", "profile")
 def _ncu() -> MachineCheck:
     ncu = collect.find_ncu()
     if ncu.stock_sections is None:
@@ -149,7 +149,7 @@ def _ncu() -> MachineCheck:
     return _ok(ncu.version)
 
 
-@_check("counters", "profile, record")
+@_check("counters", "profile")
 def _counters() -> MachineCheck:
     try:
         text = _PARAMETERS.read_text(encoding="utf-8")

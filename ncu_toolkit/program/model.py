@@ -163,7 +163,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     typical: int
     """The place of the window of median time."""
     how: Literal["marked", "repeats", "whole"]
-    said: str
+    description: str
     """How it was found, a sentence: `The program marks it by the NVTX range "step".`"""
     covered: float = 1.0
     """The part (0-1) of the run, from the first of the steps on, that they take."""
@@ -379,7 +379,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """Ids, with a value after a colon: `triton-warps:8`."""
     title: str
     outcome: TryOutcome
-    said: str
+    description: str = msgspec.field(name="said")  # the key in files of version 1
     """What came of it, a sentence."""
     before_us: tuple[float, ...] = ()
     after_us: tuple[float, ...] = ()

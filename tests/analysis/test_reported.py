@@ -103,7 +103,7 @@ def test_a_part_of_a_step_is_the_whole_report() -> None:
     [
         gpt(last=19),
         gpt(read=9999),
-        gpt(left_out="Profiled 80 launches: only kernels that match gemm (--kernel-name)."),
+        gpt(left_out="Profiled 80 launches (ncu --kernel-name gemm)."),
         Analysis((*gpt().files, *gpt().files)),
         gpt(only="gemm_128x64_nt"),
     ],

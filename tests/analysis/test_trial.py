@@ -37,16 +37,16 @@ def test_a_faster_step() -> None:
     assert (found.before, found.after) == (46600.0, 17900.0)
     assert found.p is not None
     assert found.p < 0.01
-    assert "2.60× as fast" in found.said
+    assert "2.60× as fast" in found.description
     assert "7.086 → 7.087" in found.compared
-    assert "chance" not in found.said
+    assert "chance" not in found.description
 
 
 def test_few_runs_are_reported() -> None:
     found = judged(("x",), "X", SLOW[:3], runs(17900.0, 17800.0, 18000.0))
     assert found.outcome == "faster"
     assert found.p is None
-    assert "3 runs per side cannot rule out chance" in found.said
+    assert "3 runs per side cannot rule out chance" in found.description
 
 
 def test_few_runs_that_overlap_or_nearly_do_are_no_difference() -> None:
@@ -62,7 +62,7 @@ def test_noise_and_small_differences_are_none() -> None:
 def test_a_slower_step() -> None:
     found = verdict(runs(56600.0, 56500.0, 56700.0, 56650.0, 56550.0))
     assert (found.outcome, found.good) == ("slower", False)
-    assert "21 % slower" in found.said
+    assert "21 % slower" in found.description
 
 
 def test_other_results_are_no_gain() -> None:
@@ -73,7 +73,7 @@ def test_other_results_are_no_gain() -> None:
 def test_a_program_that_fails() -> None:
     found = verdict([*runs(17900.0), TryRun(None, code=1, problem="exit code 1: CUDA error")])
     assert found.outcome == "broke"
-    assert found.said == "The program fails with it: exit code 1: CUDA error."
+    assert found.description == "The program fails with it: exit code 1: CUDA error."
 
 
 def test_another_step_is_not_compared() -> None:

@@ -180,9 +180,9 @@ def test_what_a_trace_has_not_is_refused(run: Run, options: tuple[str, ...], mes
 def test_a_report_of_the_same_program_is_joined(run: Run) -> None:
     ended = run("naive.ncu-rep", "naive.ncu-trace")
     assert (ended.code, ended.err) == (EXIT_OK, "")
-    (row,) = re.findall(r"^naive .*", ended.out, flags=re.MULTILINE)
+    (row,) = re.findall(r"^naive  .*", ended.out, flags=re.MULTILINE)
     assert "Uncoalesced" in row
-    (row,) = re.findall(r"^other .*", ended.out, flags=re.MULTILINE)
+    (row,) = re.findall(r"^other  .*", ended.out, flags=re.MULTILINE)
     assert row.endswith("not profiled")
     message = " ".join(ended.out.split())
     assert "All are launched at naive.py:7." in message

@@ -300,7 +300,7 @@ def test_the_report_needs_neither_cupy_nor_a_gpu(
     ("content", "says"),
     [
         (b"", "is empty (0 bytes)"),
-        (None, "no report at"),
+        (None, "there is no file"),
         (b"NVR\0cut", "is damaged"),
         (b"just text in here", "is text"),
     ],

@@ -117,5 +117,8 @@ def test_a_log_says_why(tmp_path: Path) -> None:
     from_stdin = CliRunner().invoke(cli, ["why", "-"], input=dcgm)
     assert "dcgmi profile --pause" in from_stdin.output
     fine = '==PROF== Profiling "k": 0%....100% - 9 passes\nout of memory, trying less\n==PROF== Disconnected from process 1\n'
-    assert why(fine) == (0, "no error of ncu is known in this file: give it what ncu printed\n")
+    assert why(fine) == (
+        0,
+        "no known error of ncu is in this file: pass the file with what ncu printed\n",
+    )
     assert CliRunner().invoke(cli, ["why", str(tmp_path / "none")]).exception.exit_code == 4  # type: ignore[union-attr]

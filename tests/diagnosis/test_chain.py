@@ -107,8 +107,8 @@ def test_the_answer_and_its_json_tell_a_chain() -> None:
 
 
 def test_launches_that_were_chosen_are_no_chain() -> None:
-    by_name = "Profiled 4 launches: only kernels that match pass (--kernel-name)."
+    by_name = "Profiled 4 launches (ncu --kernel-name pass)."
     assert not answers.of_analysis(steps(left_out=by_name)).points
     assert not answers.of_analysis(steps(read=9)).points, "--kernel left others out"
-    counted = "Profiled 4 launches: none after 4 (--launch-count)."
+    counted = "Profiled 4 launches (ncu --launch-count 4)."
     assert answers.of_analysis(steps(left_out=counted)).points

@@ -73,7 +73,7 @@ def step_of(
         names=("cudaLaunchKernel",),
     )  # fmt: skip
     window = (Window(0, now, 0, len(ops)),)
-    step = Step(trace=trace, windows=window, typical=0, how="repeats", said="By hand.")
+    step = Step(trace=trace, windows=window, typical=0, how="repeats", description="By hand.")
     return step, Account(now / 1e3, (), tuple(gaps), tuple(op.us for op in ops))
 
 
@@ -113,7 +113,9 @@ def test_rule_of_nothing(name: str) -> None:
         lacks=("wall time", "host calls", "marks", "lines", "shapes", "registers", "memory kinds"),
     )  # fmt: skip
     window = (Window(0, 10, 0, 1),)
-    step = Step(trace=trace, windows=window, typical=0, how="whole", said="It is the whole run.")
+    step = Step(
+        trace=trace, windows=window, typical=0, how="whole", description="It is the whole run."
+    )
     outcome = step_rules()[name].find(StepFacts(step, Account(0.0, (), (), (0.0,))))
     assert isinstance(outcome, NoFinding)
     assert outcome.reason
@@ -444,8 +446,8 @@ def test_idle_time_without_a_finding_is_reported() -> None:
     assert not found.findings
     *kernels, note = found.notes
     assert [each.partition(" (")[0] for each in kernels] == [
-        "43 % of the step is in a",
-        "43 % of the step is in b",
+        "a takes 43 % of the step in 4 launches",
+        "b takes 43 % of the step in 4 launches",
     ]
     assert note.startswith("The GPU is idle for 13")
     assert "of the step" in note
@@ -477,7 +479,9 @@ def test_gathers_and_scatters_that_take_most_come_first() -> None:
 def test_a_kernel_that_takes_a_third_is_named(copies: int) -> None:
     names = ["mine(float*)", *[f"other_{at}(float*)" for at in range(copies)]]
     found = diagnose_program(*step_of(kernels(*names), grid=600))
-    message = [each for each in found.notes if " is in mine (grid 600)" in each]
+    message = [
+        each for each in found.notes if each.startswith("mine takes ") and "(grid 600" in each
+    ]
     assert bool(message) == (copies == 1)
 
 

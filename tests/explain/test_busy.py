@@ -99,7 +99,7 @@ def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -
                 if re.match(rf"{label} \d", text):
                     assert text == f"{label} {html.whole_percent(bar.busy)}", where
     rows = {row[0].text: row[4].value for row in traffic_table(profile, None, used).rows}
-    for label, resource in (("DRAM", "dram"), ("L1 data", "l1_data"), ("L2 to SM", "fill")):
+    for label, resource in (("DRAM", "dram"), ("L1 data stage", "l1_data"), ("L2 to SM", "fill")):
         if resource in used:
             assert rows[label] == used[resource].busy, where
 

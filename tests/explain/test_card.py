@@ -88,9 +88,9 @@ def every_writer(value: Card) -> Iterator[str]:
 
 def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     value = shown()
-    assert [bar.label for bar in value.bars] == ["L1 data", "LSU", "issue", "FP32", "DRAM"]
+    assert [bar.label for bar in value.bars] == ["L1 data stage", "LSU", "issue", "FP32", "DRAM"]
     assert len(value.bars) == BARS
-    assert value.bars[0] == UnitBar("l1_data", "L1 data", 0.99, True, 0.99)
+    assert value.bars[0] == UnitBar("l1_data", "L1 data stage", 0.99, True, 0.99)
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
     idle = card(
@@ -103,8 +103,10 @@ def test_a_busy_unit_is_the_limit_where_the_verdict_is_about_it() -> None:
     def limits(bottleneck: str, **changes: object) -> list[str]:
         return [bar.label for bar in shown(finding(bottleneck, **changes)).bars if bar.limit]
 
-    assert limits("missing-data-reuse") == ["L1 data"], "a rule of memory"
-    assert limits("barrier-imbalance") == ["L1 data"], "about no unit: the busiest, which is full"
+    assert limits("missing-data-reuse") == ["L1 data stage"], "a rule of memory"
+    assert limits("barrier-imbalance") == ["L1 data stage"], (
+        "about no unit: the busiest, which is full"
+    )
     assert limits("barrier-imbalance", relieves=("lsu",)) == ["LSU"], "the one it relieves"
 
 
@@ -147,7 +149,7 @@ def waiting(reason: str, code: tuple[tuple[str, int, int], ...] = LOAD, **verdic
 def test_the_instruction_that_warps_wait_for_comes_first() -> None:
     (line,) = waiting("long_scoreboard").where
     assert (line.place, line.text, line.sass) == ("k.cu:10", "float v = x[i];", "LDG.E R4")
-    assert line.cost == "99 % of the samples are at k.cu:11, waiting for this load"
+    assert line.cost == "99 % of the samples: k.cu:11 waits for this load"
     (line,) = waiting("math_pipe_throttle").where
     assert (line.place, line.sass, line.of) == ("k.cu:11", "FFMA R5", "the samples")
     named = Location("/x/k.cu", 11, 16, "FFMA R5, R4, R4, R5", 1.0, "FP32 work")
@@ -186,7 +188,7 @@ def test_the_instruction_that_warps_wait_for_comes_first() -> None:
         ),
         pytest.param(
             (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 60), ("FFMA R5, R6, R6, R5", 11, 20), ("EXIT", 12, 19)),
-            "k.cu:10", "LDG.E R4", "80 % of the samples are at k.cu:11, waiting for this load",
+            "k.cu:10", "LDG.E R4", "80 % of the samples: k.cu:11 waits for this load",
             id="part of a line waits for a load of another",
         ),
     ],
@@ -205,14 +207,14 @@ def test_an_instruction_is_named_with_samples_that_are_its_own(
         ({"speedup": 1.6}, "about 1.6× faster if only this is fixed", 1.6),
         ({"speedup": 1.04}, "about 1.04× faster if only this is fixed", 1.04),
         ({"speedup": 12.4}, "about 12× faster if only this is fixed", 12.4),
-        ({"speedup": 1.6, "interval": (1.42, 2.1)}, "about 1.6× faster (1.4–2.1×) if only this is fixed", 1.6),
-        ({"speedup": 1.06, "interval": (1.0, 13.4)}, "up to 13× faster if only this is fixed", 1.06),
-        ({"speedup": 5.1, "interval": (1.0, 20.0)}, "up to 20× faster if only this is fixed", 5.1),
-        ({"speedup": 5.1, "interval": (2.1, 11.0)}, "2.1–11× faster if only this is fixed", 5.1),
+        ({"speedup": 1.6, "interval": (1.42, 2.1)}, "about 1.6× faster (80 % interval 1.4–2.1×) if only this is fixed", 1.6),
+        ({"speedup": 1.06, "interval": (1.0, 13.4)}, "up to 13× faster (80 % interval) if only this is fixed", 1.06),
+        ({"speedup": 5.1, "interval": (1.0, 20.0)}, "up to 20× faster (80 % interval) if only this is fixed", 5.1),
+        ({"speedup": 5.1, "interval": (2.1, 11.0)}, "2.1–11× faster (80 % interval) if only this is fixed", 5.1),
         ({"speedup": 8.3, "good": True, "provided": "TF32 is accurate enough"}, "8.3× faster if TF32 is accurate enough", 8.3),
-        ({"speedup": 1.6, "interval": (1.61, 1.62)}, "1.6× faster if only this is fixed", 1.6),
-        ({"speedup": 1.28, "interval": (1.0, 1.32)}, "up to 1.3× faster if only this is fixed", 1.28),
-        ({"speedup": 1.28, "interval": (1.12, 1.32)}, "1.1–1.3× faster if only this is fixed", 1.28),
+        ({"speedup": 1.6, "interval": (1.61, 1.62)}, "1.6× faster (80 % interval) if only this is fixed", 1.6),
+        ({"speedup": 1.28, "interval": (1.0, 1.32)}, "up to 1.3× faster (80 % interval) if only this is fixed", 1.28),
+        ({"speedup": 1.28, "interval": (1.12, 1.32)}, "1.1–1.3× faster (80 % interval) if only this is fixed", 1.28),
         ({"speedup": 1.0}, "gain not known", None),
         ({"speedup": None}, "gain not known", None),
         ({"speedup": float("inf")}, "gain not known", None),
@@ -244,7 +246,7 @@ def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:
     )
     assert (value.do, value.expect, value.next, value.room) == ((), "", "", "")
     left = shown(finding("tensor-pipe", good=True, speedup=1.07))
-    assert (left.title, left.gain) == ("At the tensor roof", "about 1.07× left")
+    assert (left.title, left.gain) == ("At the tensor roof", "at most 1.07× faster")
 
 
 def test_the_next_cause_is_named_where_it_is_worth_a_word() -> None:
@@ -434,7 +436,7 @@ def test_a_wait_for_copies_comes_before_the_line_behind_it() -> None:
     )  # fmt: skip
     (line,) = shown(instructions=rows).where
     assert (line.place, line.sass) == ("k.cu:11", "DEPBAR.LE SB0")
-    assert line.of == "the samples are at k.cu:12, waiting for it"
+    assert line.of == "the samples: k.cu:12 waits for it"
 
 
 def test_the_stack_pointer_is_no_hot_line() -> None:

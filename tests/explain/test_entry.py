@@ -144,6 +144,6 @@ def test_a_report_alone_is_analyzed(
     assert outputs[0] == outputs[1]
     with pytest.raises(SystemExit):
         main(["gone.ncu-rep"])
-    assert "no report at 'gone.ncu-rep'" in capsys.readouterr().err
+    assert "there is no file 'gone.ncu-rep'" in capsys.readouterr().err
     assert "\nmore    ncu-toolkit explain " in outputs[0]
     assert "ncu-toolkit explain " in outputs[2]

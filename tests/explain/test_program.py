@@ -98,7 +98,7 @@ def gpt(lacks: tuple[Lack, ...] = (), **changes: object) -> ProgramDiagnosis:
         windows=tuple(Window(at * 46_600_000, (at + 1) * 46_600_000, 0, 4) for at in range(9)),
         typical=0,
         how="repeats",
-        said="The launches repeat: 9 steps are alike.",
+        description="The launches repeat: 9 steps are alike.",
         spread=0.004,
     )
     account = Account(
@@ -166,7 +166,7 @@ def test_idle_time_is_one_bar_and_its_causes_are_reported() -> None:
     idle = [bar for bar in first.bars if bar.label == "GPU idle"]
     assert [round(bar.busy * 100) for bar in idle] == [6]
     assert plain(first.basis) == (
-        "Idle: host launches late 4.3 %, waits for a synchronisation 1.7 %."
+        "GPU idle, in shares of the whole: host launches late 4.3 %, waits for a synchronisation 1.7 %."
     )
 
 
@@ -236,8 +236,14 @@ def test_gains_of_three_kinds() -> None:
         return plain(explain.saving(finding, gpt(account=account)))
 
     assert message() == "saves up to 27 of 46.6 ms"
-    assert message(expected_us=(20e3, 26e3, 30e3)) == "saves about 26 of 46.6 ms (20 to 30)"
-    assert message(expected_us=(20e3, 40e3, 46.6e3)) == "saves about 40 of 46.6 ms (20 or more)"
+    assert (
+        message(expected_us=(20e3, 26e3, 30e3))
+        == "saves about 26 of 46.6 ms (80 % interval 20 to 30)"
+    )
+    assert (
+        message(expected_us=(20e3, 40e3, 46.6e3))
+        == "saves about 40 of 46.6 ms (80 % interval 20 or more)"
+    )
     assert message(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
     assert message(measured_us=0.0) == "no gain when tried"
     assert message(good=True) == "nothing to gain"
@@ -248,9 +254,15 @@ def test_gains_of_three_kinds() -> None:
     assert message(busy=0.4) == "saves up to 58 % of the step"
     assert message(busy=0.4, ceiling_us=46.5e3) == "saves up to 99.8 % of the step"
     likely = (20e3, 26e3, 30e3)
-    assert message(busy=0.4, expected_us=likely) == "saves about 56 % of the step (43 to 64 %)"
+    assert (
+        message(busy=0.4, expected_us=likely)
+        == "saves about 56 % of the step (80 % interval 43 to 64 %)"
+    )
     likely = (20e3, 40e3, 46.6e3)
-    assert message(busy=0.4, expected_us=likely) == "saves about 86 % of the step (43 % or more)"
+    assert (
+        message(busy=0.4, expected_us=likely)
+        == "saves about 86 % of the step (80 % interval 43 % or more)"
+    )
     assert message(busy=0.4, measured_us=28_700.0) == "saves 62 % of the step, measured"
 
 
@@ -323,7 +335,7 @@ def test_words_of_a_trace_are_harmless() -> None:
         shapes=tuple(Launch(evil, evil, (1, 1, 1), (1, 1, 1)) for _ in KERNELS),
     )  # fmt: skip
     found = msgspec.structs.replace(
-        found, step=msgspec.structs.replace(found.step, trace=trace, said=evil)
+        found, step=msgspec.structs.replace(found.step, trace=trace, description=evil)
     )
     answer = explain.program_answer(found)
     for text in (
@@ -438,7 +450,7 @@ def test_a_kernel_of_ones_own_that_takes_most_time_is_reported_where_nothing_els
         ops=(Op(0, 9_000_000, "kernel", 0), Op(9_000_000, 9_500_000, "kernel", 0)),
     )
     window = Window(0, 9_500_000, 0, 2)
-    step = Step(trace=trace, windows=(window,), typical=0, how="whole", said="All of it.")
+    step = Step(trace=trace, windows=(window,), typical=0, how="whole", description="All of it.")
     found = ProgramDiagnosis(step=step, account=account_of(step), findings=())
     card = explain.program_answer(found).cards[0]
     assert plain(card.title) == "mine takes 95 % of the run"

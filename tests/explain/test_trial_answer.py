@@ -11,16 +11,16 @@ from ncu_toolkit.program.model import ProgramTrial, Tried
 
 TF32 = Tried(
     switches=("tf32",), title="TF32 for FP32 products and convolutions", outcome="faster",
-    said="46.6 ms → 17.9 ms, 2.60× as fast.", before_us=(46600.0,) * 5, after_us=(17900.0,) * 5, p=0.008,
+    description="46.6 ms → 17.9 ms, 2.60× as fast.", before_us=(46600.0,) * 5, after_us=(17900.0,) * 5, p=0.008,
     results="within", compared="Results differ by at most 0.014 %: 7.086 → 7.087.", ceiling_us=27e3,
     keep=('torch.set_float32_matmul_precision("high")',),
 )  # fmt: skip
 BROKE = Tried(
     switches=("compile",), title="torch.compile of the model", outcome="broke",
-    said="The program fails with it: exit code 1: no.",
+    description="The program fails with it: exit code 1: no.",
 )  # fmt: skip
 OTHER = Tried(
-    switches=("bf16-autocast",), title="BF16", outcome="faster", said="46.6 ms → 9 ms.", before_us=(46600.0,) * 5,
+    switches=("bf16-autocast",), title="BF16", outcome="faster", description="46.6 ms → 9 ms.", before_us=(46600.0,) * 5,
     after_us=(9000.0,) * 5, results="differ", compared="Results differ: 7.086 → 9 (21 % apart).",
 )  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_the_table_tells_all() -> None:
 
 
 def test_text_of_the_program_is_shown_safely() -> None:
-    hostile = msgspec.structs.replace(BROKE, said="It says \x1b[31m<b>.")
+    hostile = msgspec.structs.replace(BROKE, description="It says \x1b[31m<b>.")
     assert "\x1b" not in shown(hostile)
     assert "\x1b" not in " ".join(tried_lines(trial(hostile)))
 

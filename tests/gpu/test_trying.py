@@ -102,9 +102,9 @@ def test_what_came_of_each() -> None:
     assert done
     assert len(plain) == 5
     assert [each.outcome for each in tried] == ["faster", "broke", "not applied", "slower", "same"]
-    assert tried[1].said == "The program fails with it: exit code 1: no."
+    assert tried[1].description == "The program fails with it: exit code 1: no."
     assert (
-        tried[2].said
+        tried[2].description
         == "It changes nothing: the program has no optimizer of PyTorch that has a fused form."
     )
     assert tried[0].keep == ('torch.set_float32_matmul_precision("high")',)
@@ -379,7 +379,7 @@ def test_switches_that_are_of_no_use(
     assert "It may change this: " in came["tf32"].compared
     assert not came["tf32"].good
     assert came["cudnn-benchmark"].outcome == "broke"
-    assert "no such algorithm" in came["cudnn-benchmark"].said
+    assert "no such algorithm" in came["cudnn-benchmark"].description
     assert came["compile"].outcome == "not applied"
     assert trial.best is None
     assert load_trial(trace) == trial

@@ -17,7 +17,7 @@ from ncu_toolkit.program.traces.step import find_step
 
 def whole(trace: Trace) -> Step:
     window = Window(trace.ops[0].start, max(op.end for op in trace.ops), 0, len(trace.ops))
-    return Step(trace=trace, windows=(window,), typical=0, how="whole", said="All of it.")
+    return Step(trace=trace, windows=(window,), typical=0, how="whole", description="All of it.")
 
 
 def check(step: Step) -> Account:
@@ -144,7 +144,11 @@ def test_kernels_share_and_hide_copies() -> None:
 def test_work_that_outlives_its_step_counts_at_the_start() -> None:
     trace = made(op(0, 10), op(5, 25, stream=1), op(20, 30), op(25, 45, stream=1), op(40, 50))
     step = Step(
-        trace=trace, windows=(Window(0, 20_000, 0, 2),), typical=0, how="repeats", said="Part."
+        trace=trace,
+        windows=(Window(0, 20_000, 0, 2),),
+        typical=0,
+        how="repeats",
+        description="Part.",
     )
     account = check(step)
     assert account.exclusive_us == pytest.approx((5, 15))

@@ -53,7 +53,7 @@ def test_host_and_gpu_are_on_one_clock(name: str) -> None:
 def test_nodes_of_one_graph_launch_belong_together() -> None:
     """Twelve equal layers in a graph: two kernels repeat 480 times, and are no step."""
     step = step_of("torch_graph")
-    assert "CUDA graph" in step.said
+    assert "CUDA graph" in step.description
     assert len({op.node for op in step.ops}) == 24
     assert len({op.call for op in step.ops}) == 1
 

@@ -32,7 +32,7 @@ def check(step: Step) -> Step:
         assert before.end <= after.start
         assert before.last <= after.first
     assert step.ops
-    assert step.said.endswith(".")
+    assert step.description.endswith(".")
     assert step.spread >= 0
     return step
 
@@ -82,7 +82,7 @@ def test_no_step_is_better_than_a_false_one(program: Callable[[], Trace]) -> Non
     step = check(find_step(program()))
     assert step.how == "whole"
     assert len(step.windows) == 1
-    assert step.said.startswith("No part of the run repeats, so this is the whole run")
+    assert step.description.startswith("No part of the run repeats, so this is the whole run")
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -173,7 +173,7 @@ def test_marks_come_first(name: str) -> None:
         "step marks": "Step: as the program marks it;",
         "iteration": 'Step: the NVTX range "iteration";',
     }
-    assert re.fullmatch(re.escape(message[name]) + ending, step.said)
+    assert re.fullmatch(re.escape(message[name]) + ending, step.description)
     assert 0.8 < step.covered < 0.9
 
 
@@ -208,7 +208,7 @@ def test_ranges_within_or_around_steps_are_no_steps() -> None:
                         machine.launch(letter, 10)
     step = check(find_step(machine.trace()))
     assert (step.how, step.launches) == ("marked", 20)
-    assert '"train step"' in step.said
+    assert '"train step"' in step.description
 
 
 def test_ranges_that_hold_little_are_no_steps() -> None:
@@ -258,8 +258,8 @@ def test_other_work_between_steps_is_left_out_and_said() -> None:
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 7
     message = r"Step: as the program marks it; left out: 1 stretch with other work \(\d+ µs\)\."
-    assert re.fullmatch(message, step.said)
-    assert step.rest == (step.said.partition("left out: ")[2][:-1],)
+    assert re.fullmatch(message, step.description)
+    assert step.rest == (step.description.partition("left out: ")[2][:-1],)
 
 
 def test_of_two_processes_the_busier() -> None:
@@ -267,7 +267,7 @@ def test_of_two_processes_the_busier() -> None:
     step = check(find_step(trace))
     assert (step.process, step.device, step.launches) == (101, 1, 22)
     assert {op.process for op in step.ops} == {101}
-    assert "of 2 processes and 2 GPUs, this is where the kernels take most time" in step.said
+    assert "of 2 processes and 2 GPUs, this is where the kernels take most time" in step.description
 
 
 def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
@@ -279,7 +279,7 @@ def test_a_whole_run_begins_after_its_modules_were_loaded() -> None:
     step = find_step(machine.trace())
     assert step.how == "whole"
     assert 300 <= step.launches <= 301
-    assert "after the first 4 operations (12.0" in step.said
+    assert "after the first 4 operations (12.0" in step.description
 
 
 def test_without_calls_the_busiest_stream_has_the_step() -> None:
@@ -327,7 +327,9 @@ def test_a_first_step_that_takes_many_times_as_long_is_left_out_and_said() -> No
         machine.sync()
     step = check(find_step(machine.trace()))
     assert len(step.windows) == 4
-    assert re.search(r"; left out: the first step, which took 1\d times as long\.", step.said)
+    assert re.search(
+        r"; left out: the first step, which took 1\d times as long\.", step.description
+    )
     assert step.covered > 0.95, "the time before the first steady step does not count"
 
 
@@ -365,7 +367,7 @@ def test_ranges_with_numbers_are_one_range() -> None:
                 machine.launch("k", 50, machine.random.randrange(1, 900))
     step = check(find_step(machine.trace()))
     assert step.how == "marked"
-    assert step.said.startswith('Step: the NVTX range "iteration N"')
+    assert step.description.startswith('Step: the NVTX range "iteration N"')
 
 
 def test_the_layers_of_one_pass_are_no_steps() -> None:
@@ -457,7 +459,7 @@ def test_layers_within_a_call_of_a_module_are_no_steps(passes: int) -> None:
     assert step.how == ("marked" if passes == 5 else "whole")
     if passes == 5:
         assert step.launches == 84
-        assert step.said == "Step: a call of the module Transformer_0."
+        assert step.description == "Step: a call of the module Transformer_0."
 
 
 def test_layers_before_a_head_are_no_steps_where_one_pass_was_recorded() -> None:
@@ -609,7 +611,11 @@ def test_loops_of_varying_length_are_one_step_each() -> None:
 def test_what_repeats_in_a_step_is_said() -> None:
     frames = sequence(("abc" * 10 + "Z") * 6)
     assert (
-        find_step(frames).said == "Step: 31 operations; inner loop of 3, 10 times (62.8 µs each)."
+        find_step(frames).description
+        == "Step: 31 GPU operations (kernels, copies, memsets); inner loop of 3, 10 times (62.8 µs each)."
     )
-    assert find_step(sequence("abcdef" * 6)).said == "Step: 6 operations."
-    assert find_step(programs.gpt()).said.startswith("Step: 987 operations")
+    assert (
+        find_step(sequence("abcdef" * 6)).description
+        == "Step: 6 GPU operations (kernels, copies, memsets)."
+    )
+    assert find_step(programs.gpt()).description.startswith("Step: 987 GPU operations")

@@ -16,10 +16,12 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "docs"))
 import switch_tables
 
 TRIED = Tried(
-    switches=("tf32",), title="TF32", outcome="faster", said="46.6 → 17.9 ms.", causes=("fp32-matmul",),
+    switches=("tf32",), title="TF32", outcome="faster", description="46.6 → 17.9 ms.", causes=("fp32-matmul",),
     before_us=(46600.0,) * 5, after_us=(17900.0,) * 5, ceiling_us=28700.0, results="within", compared="0.1 % apart.",
 )  # fmt: skip
-IDLE = Tried(switches=("compile",), title="Compiled", outcome="not applied", said="No module.")
+IDLE = Tried(
+    switches=("compile",), title="Compiled", outcome="not applied", description="No module."
+)
 TRIAL = ProgramTrial(
     program="a", gpu="H100", word="step", before_us=(46600.0,), tried=(TRIED, IDLE)
 )

@@ -211,7 +211,7 @@ def test_traces_are_named_with_what_to_do(
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
-    with pytest.raises(InputProblem, match="no report at"):
+    with pytest.raises(InputProblem, match="there is no file"):
         framing.read_bytes(tmp_path / "missing.ncu-rep")
     with pytest.raises(InputProblem, match="is a folder, not a report"):
         framing.read_bytes(tmp_path)

@@ -32,17 +32,17 @@ NO_SHARE = "The report does not show their share of the program's GPU time."
         ("ncu -f -o out --nvtx --call-stack ./app", 7, ""),
         ("ncu -c 10 ./app", 7, ""),
         ("ncu --launch-count 1000 --launch-skip 0 --profile-from-start 1 ./app", 7, ""),
-        ("ncu -c 7 ./app", 7, "Profiled 7 launches: none after 7 (--launch-count)."),
-        ("ncu -k regex:foo -f ./app", 1, "Profiled 1 launch: only kernels that match regex:foo (--kernel-name)."),
+        ("ncu -c 7 ./app", 7, "Profiled 7 launches (ncu --launch-count 7)."),
+        ("ncu -k regex:foo -f ./app", 1, "Profiled 1 launch (ncu --kernel-name regex:foo)."),
         (
             "ncu --launch-skip 105 --launch-count=25 ./app", 25,
-            "Profiled 25 of at least 130 launches: not the first 105 (--launch-skip), none after 25 (--launch-count).",
+            "Profiled 25 of at least 130 launches (ncu --launch-skip 105 --launch-count 25).",
         ),
         (
             "ncu --nvtx --nvtx-include A/ --nvtx-include B/ ./app", 2,
-            "Profiled 2 launches: only launches inside the NVTX range A/ or B/ (--nvtx-include).",
+            "Profiled 2 launches (ncu --nvtx-include A/ --nvtx-include B/).",
         ),
-        ("ncu --profile-from-start off ./app", 2, "Profiled 2 launches: only what the program marks (--profile-from-start off)."),
+        ("ncu --profile-from-start off ./app", 2, "Profiled 2 launches (ncu --profile-from-start off)."),
         ("ncu -s x -c -5 ./app", 2, ""),
         ("", 2, ""),
         ("xxxx xx xxxx xxxxxx", 2, ""),
@@ -73,7 +73,7 @@ def filtered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_every_output_says_what_was_left_out(filtered: Path, tmp_path: Path) -> None:
-    says = "Profiled 2 of at least 5 launches: only kernels that match naive"
+    says = "Profiled 2 of at least 5 launches (ncu --kernel-name naive"
 
     def shown(*options: str) -> str:
         return CliRunner().invoke(cli, ["analyze", str(filtered), *options]).stdout
@@ -125,10 +125,7 @@ def test_the_launch_at_which_profiling_was_cut_off_is_named(tmp_path: Path, kern
     cut = collect.NcuOutcome(words, -9, 2.0, log, log, problem, passes=(12,))
     request = collect.Request(tmp_path / "p", ("./app",), (), ranges_only=False, launch_skip=4)
     notes = program_run._notes(request, cut, False)
-    assert (
-        notes[0]
-        == f"Profiled 1 of at least 5 launches: not the first 4 (--launch-skip). {NO_SHARE}"
-    )
+    assert notes[0] == f"Profiled 1 of at least 5 launches (ncu --launch-skip 4). {NO_SHARE}"
     assert notes[1].startswith(f"'{kernel}' was not finished")
     assert ("waits for other GPUs" in notes[1]) == kernel.startswith("nccl")
     whole = program_run._notes(request, replace(cut, problem=None), False)

@@ -77,7 +77,7 @@ def test_errors_and_results_come_through_from_the_other_process(
     here = reader.load_report(report)
     monkeypatch.setattr(ncu_action, "fits_here", lambda: False)
     assert reader.load_report(report) == here
-    with pytest.raises(InputProblem, match=r"no report at"):
+    with pytest.raises(InputProblem, match=r"there is no file"):
         reader.load_report(tmp_path / "none.ncu-rep")
 
 

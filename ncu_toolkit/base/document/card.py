@@ -52,6 +52,8 @@ CLOSE: Final = 0.05
 #: be off by more than two either way. And the gain below which there is nothing to promise.
 WIDE: Final = 4.0
 _LITTLE: Final = 1.1
+#: What follows a gain in parentheses: the interval, or that the range is one.
+COVERAGE: Final = "80 % interval"
 #: A gain or a headroom above this is no figure that anybody could plan with.
 MOST: Final = 100.0
 _OVER: Final = f"over {MOST:.0f}×"
@@ -419,7 +421,7 @@ def range_text(interval: tuple[float, float]) -> str:
 
 def between(interval: tuple[float, float]) -> str:
     """The interval as it follows a gain in words."""
-    return f" ({range_text(interval)})"
+    return f" ({COVERAGE} {range_text(interval)})"
 
 
 def short_gain(shown: Card) -> str:

@@ -90,7 +90,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
     if card.bars:
         yield f"- **{card.of}** {md(card.busy)}{md(f'. {card.basis}' if card.basis else '')}"
     if card.waits:
-        yield f"- **waiting** {md(card.waiting)}"
+        yield f"- **warp time** {md(card.waiting)}"
     for line in card.where:
         parts = [code(part) for part in (line.place, line.text, line.sass) if part]
         yield f"- **where** {' '.join(parts)} {md(line.cost)}".rstrip()
@@ -129,7 +129,7 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
     if card.bars:
         yield f"   {card.of}: {card.busy}{f'. {card.basis}' if card.basis else ''}"
     if card.waits:
-        yield f"   waiting: {card.waiting}"
+        yield f"   warp time: {card.waiting}"
     for line in card.where:
         parts = "  ".join(filter(None, (line.place, line.text, line.sass)))
         yield f"   where: {parts}{f' ({line.cost})' if line.cost else ''}"

@@ -341,8 +341,9 @@ def card_lines(
     if card.strip and width >= _STRIP:
         yield from (Text(), *_strip(card.strip, width))
     yield Text()
+    labels = ("hottest", "cause") if card.waits and len(card.where) > 1 else ("where", "and")
     for at, place in enumerate(card.where):
-        yield from _place("where" if at == 0 else "and", place, width, links)
+        yield from _place(labels[min(at, 1)], place, width, links)
     if card.called:
         yield from _labelled("called", Text(card.called), width)
     several = len(card.do) > 1
@@ -442,6 +443,7 @@ def _strip(shown: Strip, width: int) -> Iterator[Text]:
             line += Text(f"{bars[:end]}│".ljust(columns + 1), "cyan") + Text(f"  {said}")
             line.rstrip()
             yield line
+    yield Text("  Height: how busy, over one step; │: its end; if fixed: the first cause.", "dim")
 
 
 def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Text]:
@@ -480,7 +482,7 @@ def _waits(waits: tuple[Wait, ...]) -> list[Text]:
     label = max((len(wait.label) for wait in waits), default=0)
     return [
         Text.assemble(
-            ("waiting  " if at == 0 else " " * 9, "dim"),
+            ("warp time  " if at == 0 else " " * 11, "dim"),
             f"{wait.label:{label}} {whole_percent(wait.share):>5}",
         )
         for at, wait in enumerate(waits)

@@ -25,7 +25,7 @@ from ncu_toolkit.kernel.explain.verdict import extents
 from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
-    from ncu_toolkit.kernel.analysis.gate import ComparedPair, Comparison, Side
+    from ncu_toolkit.kernel.analysis.gate import ComparedPair, Comparison, Difference, Side
     from ncu_toolkit.kernel.explain.differences import PredictedGain
 
 Across = Callable[[Analysis, Answer], Answer]
@@ -498,13 +498,11 @@ def _titled(side: Side) -> str:
 
 def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
     """What failed or could not be compared, and with `alone` the kernels without a partner."""
-    for failure in comparison.failures:
-        parts = "; ".join(
-            f"{d.figure if d.figure in ('time', 'step') else visible(figures.describe(d.figure)[1].lower())} "
-            f"{units.quantity(d.old, d.unit)} → {units.quantity(d.new, d.unit)} ({percent(d.change)})"
-            for d in failure.differences
-        )
-        yield f"regression: {pair_name(failure.pair)}: {visible(failure.gate)}: {parts}"
+    apart = _apart([(each.pair.old, each.pair.new) for each in comparison.failures])
+    for failure, grid in zip(comparison.failures, apart, strict=True):
+        parts = "; ".join(map(_moved, failure.differences))
+        same = all(each.old == each.new for each in failure.differences)
+        yield f"{'limit exceeded' if same else 'regression'}: {pair_name(failure.pair)}{grid}: {visible(failure.gate)}: {parts}"
     for reason in comparison.undecided:
         yield f"not decided: {visible(reason)}"
     headline = _first_line(comparison)
@@ -519,6 +517,16 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
             shown = shortlist([kernel_name(side.label, 40) for side in found], 5)
             yield f"only in the {which}: {shown}"
     yield from (visible(remark) for remark in comparison.remarks)
+
+
+def _moved(d: Difference) -> str:
+    """`registers per thread 64 → 80 (+25 %)`, with as many digits as tell the two apart."""
+    name = d.figure if d.figure in ("time", "step") else figures.describe(d.figure)[1].lower()
+    old, new = (units.quantity(each, d.unit) for each in (d.old, d.new))
+    if old == new and d.old != d.new:
+        old, new = f"{d.old:.9g}", f"{d.new:.9g}"
+    change = f" → {new} ({percent(d.change)})" if old != new else ", as before"
+    return f"{visible(name)} {old}{change}"
 
 
 def by_hand(comparison: Comparison) -> str:

@@ -12,6 +12,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import LEAST_GAIN
 from ncu_toolkit.base.document.card import (
+    COVERAGE,
     NAME,
     Card,
     CodeLine,
@@ -204,7 +205,7 @@ def _gain(
     state: State, factor: float | None, interval: tuple[float, float] | None, provided: str
 ) -> str:
     if state == "roof":
-        return f"{about(factor)} left" if factor else "little left to gain"
+        return f"at most {factor_text(factor)} faster" if factor else "little left to gain"
     if state in ("unknown", "incomplete", "together"):
         return "no estimate"
     if not factor:
@@ -212,7 +213,7 @@ def _gain(
     if provided:
         return f"{factor_text(factor)} faster if {provided}"
     figure = gain_text(factor, interval)
-    ends = between(interval) if interval and figure == about(factor) else ""
+    ends = f" ({COVERAGE})" if figure != about(factor) else between(interval) if interval else ""
     return f"{figure} faster{ends} if only this is fixed"
 
 
@@ -223,20 +224,17 @@ def _shape(profile: Profile) -> str:
         for name, sizes in (("grid", launch.grid), ("block", launch.block))
         if sizes
     ]
-    if launch.registers:
-        parts.append(f"{launch.registers} registers")
+    parts += [f"{launch.registers} registers"] * bool(launch.registers)
     occupancy = profile.value("achieved_occupancy")
     if occupancy is not None:
-        parts.append(f"occupancy {whole_percent(occupancy)}")
+        parts.append(f"achieved occupancy {whole_percent(occupancy)}")
     return ", ".join(parts)
 
 
 def extents(sizes: Extents | None) -> str:
     """A grid or block in words, without trailing ones: `256×256`; empty where it is not recorded."""
-    if sizes is None:
-        return ""
-    last = max((at for at, size in enumerate(sizes) if size != 1), default=0)
-    return "×".join(units.count(size) for size in sizes[: last + 1])
+    last = max((at for at, size in enumerate(sizes or ()) if size != 1), default=0)
+    return "×".join(units.count(size) for size in (sizes or ())[: last + 1])
 
 
 def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[UnitBar, ...]:
@@ -356,7 +354,7 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
         else:
             row, enough = rows[heaviest], sum(n for n, _ in parts)
             waiting = _line({}, row.file, row.line, _text(row), 0.0, "").short
-            of = f"{of} are at {waiting}, waiting for {awaited}"
+            of = f"{of}: {waiting} waits for {awaited}"
     row = rows[shown]
     sass = _alone(rows, shown, parts, enough - total // 200)
     if row.file and not row.sass:  # an address tells nothing beside a line

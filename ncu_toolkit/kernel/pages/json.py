@@ -41,7 +41,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "NoFinding": "bottleneck outcome reason missing",
     "StepFinding": "rule title summary confidence good ceiling_us expected_us measured_us where advice arithmetic evidence switch?",
     "Total": "time_us=times_us launches alone",
-    "Tried": "switches title outcome said before_us after_us noise_us p results compared causes ceiling_us keep before after",
+    "Tried": "switches title outcome description said=description before_us after_us noise_us p results compared causes ceiling_us keep before after",
 }
 
 
@@ -95,10 +95,8 @@ def cells(value: Any, shown: Sequence[tuple[str, Callable[[Any], Any], bool]]) -
 
 def document(view: RunView, book: Book, pages: Mapping[int, str]) -> str:
     """The run as a JSON document with a final newline."""
-    shown = json.dumps(
-        plain(view, book, pages), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    )
-    return shown + "\n"
+    shown = plain(view, book, pages)
+    return json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def plain(view: RunView, book: Book, pages: Mapping[int, str]) -> dict[str, Any]:

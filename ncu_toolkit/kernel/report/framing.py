@@ -36,7 +36,7 @@ _FOREIGN = (
     (_GZIP, "is a gzip file, which cannot be read directly", _UNPACK),
 )  # fmt: skip
 _UNREADABLE: dict[type[OSError], tuple[str, str]] = {
-    FileNotFoundError: ("no report at '{}'", "Check the path"),
+    FileNotFoundError: ("there is no file '{}'", "Check the path"),
     IsADirectoryError: ("'{}' is a folder, not a report", "Name the .ncu-rep file in it"),
     PermissionError: (
         "no permission to read '{}'",

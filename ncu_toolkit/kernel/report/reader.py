@@ -37,11 +37,8 @@ _FLAGS: Final = frozenset(
 _LONG: Final = {
     "-k": "--kernel-name", "--kernel-regex": "--kernel-name", "-s": "--launch-skip", "-c": "--launch-count"
 }  # fmt: skip
-#: Options that filter launches, and their words in the sentence.
-_CHOOSE: Final = {
-    "--kernel-name": "kernels that match", "--kernel-id": "launches with the id", "--nvtx-include": "launches inside the NVTX range",
-    "--nvtx-exclude": "launches outside the NVTX range", "--range-filter": "launches in the range",
-}  # fmt: skip
+#: Options that filter launches.
+_CHOOSE: Final = ("--kernel-name", "--kernel-id", "--nvtx-include", "--nvtx-exclude", "--range-filter")  # fmt: skip
 #: Longest pattern that is shown in full.
 _SHOWN: Final = 60
 #: Kernels that wait for other GPUs: kernel replay runs one launch at a time, so that they wait
@@ -67,27 +64,22 @@ def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
     given = _options(words)
     skipped = _count(given, "--launch-skip") + _count(given, "--launch-skip-before-match")
     most = _count(given, "--launch-count")
-    parts = [
-        f"only {what} {' or '.join(map(_short, given[option]))} ({option})"
-        for option, what in _CHOOSE.items()
-        if option in given
-    ]
+    chosen = (option for option in _CHOOSE if option in given)
+    parts = [f"{option} {_short(each)}" for option in chosen for each in given[option]]
     if given.get("--profile-from-start", ["on"])[-1].lower() in ("off", "no", "0", "false"):
-        parts.append("only what the program marks (--profile-from-start off)")
-    if skipped:
-        parts.append(f"not the first {skipped} (--launch-skip)")
-    if most and launches >= most:
-        parts.append(f"none after {launches} (--launch-count)")
+        parts.append("--profile-from-start off")
+    parts += [f"--launch-skip {skipped}"] * bool(skipped)
+    parts += [f"--launch-count {most}"] * bool(most and launches >= most)
     if not parts or not launches:
         return ""
     total = f" of at least {skipped + launches}" if skipped and one_process else ""
     noun = "launch" if launches == 1 and not total else "launches"
-    return f"Profiled {launches}{total} {noun}: {', '.join(parts)}. The report does not show their share of the program's GPU time."
+    return f"Profiled {launches}{total} {noun} (ncu {' '.join(parts)}). The report does not show their share of the program's GPU time."
 
 
 def by_kernel(line: str) -> bool:
     """Whether by the line of `left_out` other kernels may have run between the launches."""
-    return "(--kernel-" in line
+    return "--kernel-" in line
 
 
 def is_collective(kernel: str) -> bool:

@@ -209,7 +209,7 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
             f"no step was found in '{lacking}', and one was in the other trace",
             "Mark the steps of both with ncu_toolkit.step or NVTX, or record more of them",
         )
-    if "marked" in (one.how, other.how) and one.said == other.said:
+    if "marked" in (one.how, other.how) and one.description == other.description:
         return 1.0, 1.0
     work, again = _work(one), _work(other)
     times = Counter(

@@ -90,7 +90,7 @@ def judged(
     """
 
     def outcome_of(outcome: TryOutcome, text: str, **more: Any) -> Tried:
-        return Tried(switches=names, title=title, outcome=outcome, said=text, **more)
+        return Tried(switches=names, title=title, outcome=outcome, description=text, **more)
 
     broken = next((each.problem for each in after if each.problem), "")
     if broken:

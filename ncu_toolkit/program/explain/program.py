@@ -10,6 +10,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.card import (
+    COVERAGE,
     NAME,
     Card,
     CodeLine,
@@ -67,7 +68,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "Recording slows programs whose GPU idles, by 18 % (median of 20) and up to 63 %: the times above include that."
+_SLOWED: Final = "Recording slows programs whose GPU is mostly idle: by 18 % (median of 20 programs), at most 63 %. The times above include that."
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: What is not known without it; what is not here changes no answer.
@@ -164,7 +165,7 @@ def program_answer(
         next=next_command, strip=_strip(found) if shown and not lead else None,
     )  # fmt: skip
     slowed = (_SLOWED,) * _idling(found)
-    points = (*found.notes, step.said, *slowed, *_without_lines(found, known or {}))
+    points = (*found.notes, step.description, *slowed, *_without_lines(found, known or {}))
     return Answer(
         headline(found), cards=(first, *others),
         points=tuple(visible(each) for each in points if each not in first.summary),
@@ -271,7 +272,7 @@ def _idling(found: ProgramDiagnosis) -> bool:
 def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
     """What a finding saves of a step, in words: `saves up to 31 of 46.6 ms`, of an idling one `66 %
     of the step`; without the `whole`, `31 ms`, `66 %`. The first, by measured cases
-    (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (21 to 35)`; `(21 or more)` where that is the whole."""
+    (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (80 % interval 21 to 35)`; `21 or more` where that is the whole."""
     if finding.good:
         return "nothing to gain"
     wall_us, shares, (unit, of) = found.account.wall_us, _idling(found), _whole(found)
@@ -286,7 +287,7 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
         low, likely, high = (_in_unit(each, found, rough=True) for each in finding.expected_us)
         most, percent = finding.expected_us[2] >= _MOST_OF * wall_us, unit * shares
         between = f"{low}{percent} or more" if most else f"{low} to {high}{percent}"
-        return f"saves about {likely}{of}{f' ({between})' * whole}"
+        return f"saves about {likely}{of}{f' ({COVERAGE} {between})' * whole}"
     return f"saves up to {_in_unit(finding.ceiling_us, found)}{of}"
 
 
@@ -379,8 +380,8 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
         gain = f"at most {_in_unit(idle, found)}{_whole(found)[1]}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
-    elif named := next((each for each in found.notes if " is in " in each), ""):
-        head, summary = visible(named.partition(" (")[0].partition(": ")[0]), visible(named)
+    elif named := next((each for each in found.notes if " shows no cause" in each), ""):
+        head, summary = visible(named.partition(" (")[0].partition(". ")[0]), visible(named)
     elif 0 < judged < most:
         gain = f"only {units.percent(judged, 2)} was profiled"
     return Card(
@@ -464,7 +465,7 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     times, labels = dict[str, float](), dict[str, str]()
     parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
     own = [each for each in kernels if kernel_class(each.launch).id == "other"]
-    parts += [(f"other: {x.launch.kernel}", label_of(x.launch), x.us) for x in own]
+    parts += [(f"other: {x.launch.kernel}", f"kernel {label_of(x.launch)}", x.us) for x in own]
     for key, label, us in parts:
         key = _IDLE if key.startswith(_IDLE) else key
         labels[key] = "GPU idle" if key == _IDLE else label
@@ -488,7 +489,7 @@ def _idle(account: Account) -> str:
         for part in account.parts
         if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
     ]
-    return f"Idle: {', '.join(parts)}." if parts else ""
+    return f"GPU idle, in shares of the whole: {', '.join(parts)}." if parts else ""
 
 
 def lacking(trace: Trace) -> str:

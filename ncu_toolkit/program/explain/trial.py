@@ -32,13 +32,9 @@ def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
     sides = f"{units.counted(runs, 'run')} per side" if runs else ""
     parts = filter(None, (visible(trial.program), whole, visible(trial.gpu), sides))
     points = [
-        f"{_name(each)}: {visible(each.said)}" for each in trial.tried if each.outcome in _MENTIONED
+        f"{_name(x)}: {visible(x.description)}" for x in trial.tried if x.outcome in _MENTIONED
     ]
-    points += [
-        f"{_name(each)}: {visible(each.compared)}"
-        for each in trial.tried
-        if each.results == "differ"
-    ]
+    points += [f"{_name(x)}: {visible(x.compared)}" for x in trial.tried if x.results == "differ"]
     return Answer(
         " · ".join(parts),
         cards=(_card(trial),),
@@ -86,7 +82,7 @@ def _card(trial: ProgramTrial) -> Card:
     else:
         title = best.title
         gain = f"measured {measured(best)} ({units.ratio(1 / best.left)})"
-        summary = " ".join(filter(None, (best.said.partition(". ")[2], best.compared)))
+        summary = " ".join(filter(None, (best.description.partition(". ")[2], best.compared)))
     known = switches()
     differing = [
         known[name.partition(":")[0]]

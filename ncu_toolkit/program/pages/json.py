@@ -114,7 +114,7 @@ def program_of(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[
         **fields_of(step.trace, "program? recorder=source lacks"),
         "gpus": [visible(device.name) for device in step.trace.devices],
         "step": {
-            **fields_of(step, "how said wall_us spread covered rest launches"),
+            **fields_of(step, "how description said=description wall_us spread covered rest launches"),
             "seen": len(step.windows),
             "times_us": [window.us for window in step.windows],
         },

@@ -587,7 +587,7 @@ def _folds(found: ProgramDiagnosis) -> Iterable[Fold]:
     times = sorted(window.us for window in step.windows)
     facts = [
         Fact("Recorded by", text(trace.source)),
-        Fact("How the step was found", text(step.said)),
+        Fact("How the step was found", text(step.description)),
         Fact("Steps seen", text(f"{len(times)}, {units.duration(times[0])} to {units.duration(times[-1])}")),
         Fact("Devices", text(", ".join(dict.fromkeys(device.name for device in trace.devices)))),
         Fact("Not recorded", text(", ".join(trace.lacks))),

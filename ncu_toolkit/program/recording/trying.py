@@ -268,7 +268,7 @@ def _out(variant: TryVariant, found: TryRun) -> Tried | None:
         switches=variant.names,
         title=variant.title,
         outcome="not applied",
-        said=f"It changes nothing: {visible(why, 160)}.",
+        description=f"It changes nothing: {visible(why, 160)}.",
     )
 
 
@@ -328,7 +328,7 @@ def try_program(
         if not _light(found.step):
             run.need_calls()
         chosen = asked or _suggested(found, first, job)
-        tell(f"{found.step.said} Trying {', '.join(each.label for each in chosen)}")
+        tell(f"{found.step.description} Trying {', '.join(each.label for each in chosen)}")
         tried, plain, done = try_variants(chosen, run, runs, tell=tell)
         both = winners(tried, chosen) if done else None
         if both is not None:

@@ -150,11 +150,11 @@ def _advice(s: StepFacts, kind: str, convolutions: bool) -> tuple[str, ...]:
         "xla": (f"Convert the inputs to {dtype}.",),
         "cupy": ("Convert the inputs to float16.",),
     }  # fmt: skip
-    more = (f"Faster still, if a mantissa of 7 bits (BF16) is accurate enough: {mixed}.", _CUDNN)[
+    more = (f"Faster still, if BF16 (7-bit mantissa) is accurate enough: {mixed}.", _CUDNN)[
         : 2 if convolutions else 1
     ]
     return (
         *s.advice(**_ALLOW if kind == "TF32" else narrow),
         *more * (kind == "TF32" and s.framework == "torch"),
-        f"Compare the results: {kind} keeps {7 if kind == 'BF16' else 10} bits of 23.",
+        f"Compare the results: {kind} keeps {7 if kind == 'BF16' else 10} of the 23 mantissa bits.",
     )

@@ -10,8 +10,8 @@ The queue runs empty. After it, the GPU is idle until the host has returned from
 launched the next work.
 
 How to confirm
-Idle time follows the end of a synchronising call. Without the call the same launches follow each
-other without gaps: they would come earlier by as long as it held the host.
+Idle time follows the end of a synchronising call. Without the call the host would launch the
+following work earlier, by the time that the call blocked it.
 
 What to change
 Keep the value on the GPU and read it back every hundredth step; use functions whose result's size is

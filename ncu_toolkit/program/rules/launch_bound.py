@@ -75,7 +75,8 @@ def find(s: StepFacts) -> StepOutcome:
     late = launched_late(s, OTHER_WORK)
     of_jax = {at for each in dispatching(s) for at in each.gaps}
     late = sorted({*late, *of_jax})
-    us = s.idle_us(late)
+    us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
+    small = f" ({units.duration(copies)} of it in copy calls)" * (s.share(copies) >= 0.01)
     evidence = (
         s.part("idle_late", "Idle, launched late", us,
                f"Part of the {s.word} in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
@@ -89,7 +90,7 @@ def find(s: StepFacts) -> StepOutcome:
     if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
     finding = s.finding(
-        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
+        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next work was not launched yet{small}: "
         f"the host takes longer for a launch than the GPU for the work.",
         "high" if s.worth(us - len(late) * RECORDED[0] / 1e3, WAITING) else "low",
         Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(sorted(of_jax))),

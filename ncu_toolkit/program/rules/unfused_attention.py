@@ -58,7 +58,7 @@ def find(s: StepFacts) -> StepOutcome:
     fused = Edit(drops=frozenset(between), keeps=s.faster([*products], handed).keeps)
     return s.finding(
         f"{units.counted(len(found), 'attention pass', 'attention passes')}, forward or backward, run as {launches} kernels. Reading and writing "
-        f"the score matrix takes {s.of_step(inner)}, and its write and read by the two products another {units.duration(handed)}.",
+        f"the score matrix takes {s.of_step(inner)}, and the products around it spend another {units.duration(handed)} writing and reading it.",
         "high" if batched else "medium",
         fused,
         ops=sorted(between | products),

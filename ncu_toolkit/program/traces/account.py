@@ -48,11 +48,11 @@ _HOLDS: Final[Mapping[CallKind, GapCause]] = {
 _LABELS: Final = {
     "copy": "Exposed copies",
     "set": "Setting memory",
-    "idle: host late": "Idle: the host launches late",
-    "idle: host work": "Idle: the host does other work",
-    "idle: sync": "Idle: the host waited for the GPU",
-    "idle: copy": "Idle: the host waited for a copy",
-    "idle: allocation": "Idle: memory is allocated or freed",
+    "idle: host late": "Idle: kernels launched late",
+    "idle: host work": "Idle: other work of the host",
+    "idle: sync": "Idle: the host waits for the GPU",
+    "idle: copy": "Idle: the host is in a copy call",
+    "idle: allocation": "Idle: allocating or freeing memory",
     "idle: between": "Idle: between queued kernels",
     "idle: unknown": "Idle: cause not recorded",
 }

@@ -241,7 +241,7 @@ class _Run:
     def _repeat(self, period: int, begin: int, end: int) -> str:
         """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
         at = (self.start >= begin) & (self.start < end)
-        text = f"Step: {units.counted(period, 'operation')}"
+        text = f"Step: {units.counted(period, 'GPU operation')} (kernels, copies, memsets)"
         code, time, start = self.code[at], self.time[at], self.start[at]
         inner = _stretch(self.np, code, time)
         if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
@@ -559,7 +559,7 @@ class _Run:
             windows=tuple(kept),
             typical=typical,
             how=how,
-            said=f"{text}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
+            description=f"{text}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
             covered=covered / max(ends - kept[0].start, covered, 1),
             rest=tuple(left),
             spread=float(high - low) / 2 / middle if middle else 0.0,

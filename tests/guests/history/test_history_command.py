@@ -294,7 +294,7 @@ def test_sparklines() -> None:
 
 
 TRIED = Tried(
-    switches=("tf32",), title="TF32", outcome="faster", said="46.6 ms → 17.9 ms, 2.60× as fast.",
+    switches=("tf32",), title="TF32", outcome="faster", description="46.6 ms → 17.9 ms, 2.60× as fast.",
     before_us=(46600.0,) * 5, after_us=(17900.0,) * 5, keep=("one line",),
 )  # fmt: skip
 TRIAL = ProgramTrial(

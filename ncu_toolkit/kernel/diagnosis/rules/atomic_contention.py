@@ -138,7 +138,7 @@ def find(k: Kernel) -> Outcome:
         _combined(k, parts, share_after),
         EVIDENCE,
         _advice(k),
-        "Fewer RED or ATOM instructions, no stalls at them, idle L2 atomic units.",
+        "Fewer RED or ATOM instructions, and no stalls at them.",
         confidence="high" if waiting >= 0.3 or unit >= BUSY.value else "medium",
         locations=k.locate_stall("lg_throttle", ("atomic",))
         or k.locate_stall("long_scoreboard", ("atomic",))

@@ -13,7 +13,7 @@ throttle).
 
 How to confirm
 Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter
-also counts arbitration, so trust the per-instruction ideal.
+also counts arbitration: compare the wavefronts of each instruction with its ideal.
 
 What to change
 Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes
