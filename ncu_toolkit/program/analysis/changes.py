@@ -104,6 +104,14 @@ class StepChange:
         other = max(counts) >= _OTHER_LOOP * min(counts)
         return repeats and other and min(sizes) < _ALL * max(sizes)
 
+    @property
+    def host_alone(self) -> bool:
+        """Whether both steps do the same work on the GPU, and what changed is how long it idles."""
+        moved = sum(abs(each.us) for each in self.parts)
+        idle = sum(abs(each.us) for each in self.parts if each.key.startswith("idle"))
+        same = self.scales == (1.0, 1.0) and _work(self.old.step) == _work(self.new.step)
+        return same and idle >= _ALL * moved
+
     @cached_property
     def findings(self) -> tuple[tuple[StepFinding | None, StepFinding | None], ...]:
         """Causes as (old, new), None on the side that has it not: what went, what came, what stayed."""
@@ -302,6 +310,11 @@ def _points(change: StepChange) -> list[str]:
     if change.doubtful:
         points.append(
             "One trace has many more steps: what repeats may be an inner loop in one. Mark the steps of both (ncu_toolkit.step, NVTX)."
+        )
+    if change.host_alone:
+        points.append(
+            "The GPU does the same work; only the host's time differs. It also differs between recordings of one program"
+            " (1.6 times, of two on an H200 host with other programs beside them): record both several times."
         )
     if change.prediction:
         first, saved, where = change.prediction
