@@ -61,6 +61,27 @@ def run(*words: str) -> tuple[int, str]:
     return int(ended.value.code or 0), out.getvalue() + error.getvalue()
 
 
+def test_a_host_that_is_slower_is_no_change_of_the_program() -> None:
+    trace = read_trace(RECORDED / "h100-decode.ncu-trace")
+    step = find_step(trace)
+    # each step begins 1 ms later than the one before it ended
+    begins = [window.start for window in step.windows]
+    shift = [1_000_000 * sum(op.start >= begin for begin in begins) for op in trace.ops]
+    later = tuple(
+        msgspec.structs.replace(op, start=op.start + by, end=op.end + by)
+        for op, by in zip(trace.ops, shift, strict=True)
+    )
+    calls = tuple(
+        msgspec.structs.replace(call, start=call.start + by, end=call.end + by)
+        for call in trace.calls
+        for by in [1_000_000 * sum(call.start >= begin for begin in begins)]
+    )
+    found = change(judged(trace), judged(msgspec.structs.replace(trace, ops=later, calls=calls)))
+    assert found.host_alone
+    assert "only the host's time differs" in " ".join(changes._points(found))
+    assert not change(judged(PAGEABLE), judged(PINNED)).host_alone
+
+
 def test_a_fix_has_its_account_its_finding_and_its_prediction() -> None:
     found = change(judged(PAGEABLE), judged(PINNED))
     assert found.changed
