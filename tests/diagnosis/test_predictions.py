@@ -127,6 +127,9 @@ def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
     assert "for constants" in finding.summary
     assert "each constant" in finding.advice[0].lower()
     assert "stall_share:imc_miss" in [evidence.metric for evidence in finding.evidence]
+    walk = {**case, "stalls": {"selected": 1.0, "imc_miss": 8.0, "wait": 1.0}}
+    assert "larger than it" in found("constant-cache-divergence", walk).summary
+    assert not isinstance(outcome("instruction-dependency", walk), Finding), "the table is the cause"
     short = {
         **case,
         "metrics": {

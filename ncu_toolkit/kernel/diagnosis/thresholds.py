@@ -22,6 +22,11 @@ WEAK_STALL: Final = Threshold(
     0.1,
     "10% of a warp's time: below it, full removal saves less than Nsight Compute's 10-point margin of balance",
 )
+#: Above it, constants that miss their cache are the cause, not the chain of instructions that uses them.
+CONSTANT_MISSES: Final = Threshold(
+    0.5,
+    "most of the time; planted chains of dependent instructions wait for constants for 0.23 to 0.45 of it, a walk through a table for 0.78",
+)
 BUSY: Final = Threshold(
     0.6, "Nsight Compute's SpeedOfLight rule: below 60% a unit is not the limit"
 )

@@ -1,9 +1,9 @@
 """The lanes of a warp read different addresses of constant memory, which the constant cache serves
-one after another.
+one after another, or walk a table that does not stay in that cache.
 
 What it is
-The constant cache is built for broadcasts: one address for the whole warp. Each further address
-among the lanes costs another request.
+The constant cache is built for broadcasts of a few values: one address for the whole warp. Each further
+address among the lanes costs another request, and a table larger than its 2 KB is fetched again and again.
 
 Why it costs time
 A table in __constant__ memory indexed by the thread takes up to 32 requests for one warp's load,
@@ -11,12 +11,14 @@ while everything behind it queues.
 
 How to confirm
 The constant cache is busy for many cycles per load (LDC), well above the one or two of a broadcast, and
-short scoreboard or MIO throttle stalls sit at LDC and its consumers. A busy constant cache alone
+short scoreboard or MIO throttle stalls sit at LDC and its consumers. Or warps wait for constants
+(IMC miss) most of their time. A busy constant cache alone
 shows nothing: many broadcasts keep it as busy.
 
 What to change
 Put the table into shared memory or read it through the read-only path of global memory (const
-__restrict__, LDG.CONSTANT). Keep __constant__ for values that all lanes read together.
+__restrict__, LDG.CONSTANT). Keep __constant__ for values that all lanes read together. Where a table
+is walked, apply each entry to several elements of a thread.
 
 When the advice is wrong
 Kernel parameters are constants too, and are read as broadcasts; short kernels spend a visible share
@@ -24,7 +26,8 @@ on them without any defect.
 
 Source
 CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profiling Guide, "IDC"
-(indexed constant cache).
+(indexed constant cache) and "IMC miss"; 2 KB: "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking" (Jia et al.).
 """
 
 import re
@@ -38,18 +41,21 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
     Kernel,
     Outcome,
     Removal,
+    keep,
     percent,
 )
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.kernel.diagnosis.thresholds import SATURATED, Threshold
+from ncu_toolkit.kernel.diagnosis.thresholds import CONSTANT_MISSES, SATURATED, Threshold
 
-TITLE: Final = "Divergent constant-memory access"
+TITLE: Final = "Slow constant-memory accesses"
 LIMIT: Final = "memory"
 OPTIONAL: Final = ("cycles_per_constant_load", "stalls", "constant_cache_active")
 NCU: Final = (("CPIStall", "imc miss"),)
 CODE_RANK: Final = 15
 #: LDC with a register in its address.
 INDEXED: Final = re.compile(r"c\[0x[0-9a-f]+\]\[R\d")
+#: Elements of a thread to which the advice applies each constant.
+ELEMENTS: Final = 4
 SERIAL: Final = Threshold(
     4.0,
     "a broadcast of up to 16 bytes takes 1 to 2 cycles; 4 means that lanes are served in several turns",
@@ -57,6 +63,8 @@ SERIAL: Final = Threshold(
 
 
 def find(k: Kernel) -> Outcome:
+    if k.model.waiting("imc_miss") > CONSTANT_MISSES.value:
+        return _misses(k)
     if k.executed("constant") == 0:
         return k.ruled_out("The kernel executes no indexed constant loads.")
     if absent := k.missing("cycles_per_constant_load"):
@@ -91,6 +99,26 @@ def find(k: Kernel) -> Outcome:
         or k.locate(
             lambda row: float(row.executed or 0) if _indexed(row) else 0.0, "constant loads"
         ),
+    )
+
+
+def _misses(k: Kernel) -> Outcome:
+    fetched = k.of_base("ULDC", "LDC") / k.total if k.total else 0.0
+    return k.finding(
+        f"Warps wait {percent(k.model.waiting('imc_miss'))} of their time for constants that are not in the constant cache: "
+        "all threads walk a table that is larger than it.",
+        Removal(
+            f"with each constant used for {ELEMENTS} elements",
+            stalls={"imc_miss": 1 / ELEMENTS},
+            instructions=keep(fetched, 1 / ELEMENTS),
+        ),
+        (k.stall("imc_miss", CONSTANT_MISSES), "stall_share:wait issue_active kind_share:constant"),
+        (
+            "Let each thread compute several elements, and apply each constant to all of them before fetching the next one.",
+            "Or copy the table to shared memory, tile by tile, or read it from global memory through a const __restrict__ pointer.",
+        ),
+        "Fewer constant cache misses (IMC miss), and busier issue slots.",
+        locations=k.locate_stall("imc_miss"),
     )
 
 

@@ -32,7 +32,14 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, _launch, evidence
-from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, SATURATED, STALL, WEAK_STALL, Threshold
+from ncu_toolkit.kernel.diagnosis.thresholds import (
+    BUSY,
+    CONSTANT_MISSES,
+    SATURATED,
+    STALL,
+    WEAK_STALL,
+    Threshold,
+)
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
 from ncu_toolkit.kernel.sass.cost import SCHEDULERS
 
@@ -97,9 +104,11 @@ def find(k: Kernel) -> Outcome:
 
 def _constants(k: Kernel) -> float:
     """Share of the time in which a chain waits for constants, each fetched once for several chains.
-    What a launch waits for its parameters is another matter, and short."""
+    What a launch waits for its parameters is another matter, and short; what waits for nothing else
+    is one for the constants themselves."""
     waiting = k.model.waiting("imc_miss")
-    return 0.0 if waiting < WEAK_STALL.value or k.model.ramp >= START else waiting
+    some = WEAK_STALL.value <= waiting <= CONSTANT_MISSES.value and k.model.ramp < START
+    return waiting if some else 0.0
 
 
 def _chains(k: Kernel, part: float, constants: float) -> Removal:
