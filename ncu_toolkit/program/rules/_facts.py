@@ -12,6 +12,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import kernel
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.program.model import (
     OTHER_WORK_US,
     Account,
@@ -154,10 +155,6 @@ class StepFacts:
         """Bytes of copies; None where those of one are not recorded."""
         sizes = [self.ops[at].size for at in places]
         return None if None in sizes else sum(filter(None, sizes))
-
-    def longest(self, places: Iterable[int]) -> float:
-        """The time of the longest of some work."""
-        return max(self.account.exclusive_us[at] for at in places)
 
     def of_class(self, *names: str) -> list[int]:
         return [at for at, name in enumerate(self.classes) if name in names]
@@ -331,26 +328,49 @@ class StepFacts:
     def replay(self) -> Replay:
         return Replay(self.step, self.account)
 
-    def faster(self, ops: Sequence[int], saved_us: float) -> Edit:
-        """Work that takes this many microseconds less in all."""
-        keeps = max(0.0, 1 - saved_us / (self.us(ops) or 1.0))
-        return Edit(keeps=dict.fromkeys(ops, keeps))
+    def faster(self, ops: Iterable[int], part: float = 0.0) -> Edit:
+        """Work that takes this part (0-1) of its time, at another rate or with fewer bytes."""
+        return Edit(keeps=dict.fromkeys(ops, part))
 
     def merged(
         self, groups: Iterable[Sequence[int]], us: Iterable[float] = (), most: bool = True
     ) -> Edit:
-        """Of each group one launch that takes this many microseconds, or as long as its longest. Unless
-        launches are `most` of what groups cost, only their kernels' time is saved where that is little
-        of the step: launching is what costs then, and a CUDA graph does as well."""
+        """Of each group one launch that takes this many microseconds, or as long as its longest, as a
+        pass over the data does. Unless launches are `most` of what groups cost, only their kernels'
+        time is saved where that is little of the step: launching is what costs then, and a CUDA graph
+        does as well."""
         groups = [*groups]
-        times = [*us] or [*map(self.longest, groups)]
+        times = [*us] or [max(map(self.account.exclusive_us.__getitem__, g)) for g in groups]
         places = [at for group in groups for at in group]
-        if not most and not self.worth(self.us(places), KERNELS_TOO):
-            return self.faster(places, self.us(places) - sum(times))
+        if not most and not self.worth(whole := self.us(places), KERNELS_TOO):
+            return self.faster(places, sum(times) / whole if whole else 1.0)
         firsts = {group[0]: time for group, time in zip(groups, times, strict=True)}
         exclusive = self.account.exclusive_us
         keeps = {at: us / (exclusive[at] or self.ops[at].us or 1.0) for at, us in firsts.items()}
         return Edit(keeps=keeps, drops=frozenset(places) - firsts.keys())
+
+    def moving(self, ops: Iterable[int], part: float) -> float:
+        """What one launch takes that moves this part (0-1) of the bytes of all of `ops`, in
+        microseconds: each takes `FLOOR_US` without any."""
+        times = map(self.account.exclusive_us.__getitem__, ops)
+        return FLOOR_US + part * sum(max(0.0, us - FLOOR_US) for us in times)
+
+    def filled(self, at: int) -> float:
+        """The part (0-1) of the SMs for which a launch has a block; 1 where that is not known."""
+        launch, sms = self.launches[at], self.device.sm_count if self.device else 0
+        return min(1.0, launch.blocks / sms) if launch and launch.blocks and sms else 1.0
+
+    def alongside(self, ops: Sequence[int], period: int = 1) -> float:
+        """What passes of `period` launches each take side by side on all SMs, in microseconds: the
+        longest of each of a pass's launches takes its time all the same."""
+        us = self.account.exclusive_us
+        longest = (max(us[at] for at in ops[i::period]) for i in range(period))
+        return max(sum(us[at] * self.filled(at) for at in ops), sum(longest))
+
+    def left(self, edit: Edit, ops: Iterable[int]) -> float:
+        """What work takes after a change, in microseconds."""
+        kept = (at for at in ops if at not in edit.drops)
+        return sum(self.account.exclusive_us[at] * edit.keeps.get(at, 1.0) for at in kept)
 
     def made(self, *kinds: CallKind) -> frozenset[int]:
         """The host's calls of these kinds, by their places in `Trace.calls`."""
@@ -370,7 +390,7 @@ class StepFacts:
         self,
         summary: str,
         confidence: Confidence,
-        fix: Edit | float,
+        edit: Edit,
         *,
         ops: Iterable[int] = (),
         gaps: Iterable[int] = (),
@@ -378,14 +398,13 @@ class StepFacts:
         arithmetic: str | Sequence[str] = (),
         advice: Sequence[str] = (),
     ) -> StepFinding:
-        """A finding of the rule that asks (`program/diagnosis.py` adds its name). `fix`: the change of the
-        step, or the microseconds that its work takes less. Of a whole run, whose start is in it, none is
-        "high"."""
+        """A finding of the rule that asks (`program/diagnosis.py` adds its name). `edit`: the change of
+        the step that its fix is. Of a whole run, whose start is in it, none is "high"."""
         ops, gaps = tuple(ops), tuple(gaps)
         if not self.steady and confidence == "high":
             confidence = "medium"
-        edit = fix if isinstance(fix, Edit) else self.faster(ops, fix)
-        saved = self.replay.saved_us(edit)
+        saved, took, left = self.replay.saved_us(edit), self.us(ops), self.left(edit, ops)
+        stays = f"Of {units.duration(took)} in {'these launches' if len(ops) > 1 else 'it'} {units.duration(left)} stay."
         now, then = units.duration(self.wall_us), units.duration(self.wall_us - saved)
         replayed = f"Replayed with that, the {self.word} takes {then} instead of {now}."
         return StepFinding(
@@ -400,6 +419,7 @@ class StepFacts:
             evidence=tuple(evidence),
             arithmetic=(
                 *filter(None, (arithmetic,) if isinstance(arithmetic, str) else arithmetic),
+                *[stays] * (0 < left < took),
                 *[replayed] * (self.trace.timed and saved > 0),
             ),
             advice=tuple(advice),

@@ -34,6 +34,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import authored, made_by
 from ncu_toolkit.kernel.diagnosis.rules import title
 from ncu_toolkit.kernel.diagnosis.rules.grid_too_small import CALL, split
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
@@ -68,8 +69,6 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
     small = _small(s, sms)
     us = s.us(small)
-    blocks_of = {at: launch.blocks or 0 for at, launch in small.items()}
-    filled = {at: s.account.exclusive_us[at] * blocks_of[at] / sms for at in small}
     evidence = (
         s.part("small_grids", "In small grids", us,
                f"Part of the {s.word} in launches of fewer blocks than half of the SMs, running alone.", SHARE),
@@ -83,11 +82,11 @@ def find(s: StepFacts) -> StepOutcome:
     # time that a launch takes anyway
     alone = sum(launch is not None for launch in s.launches) == 1
     authors = [at for at in small if alone or authored(small[at].kernel)]
-    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in authors)
-    grid = least >= OWN.value * (us - sum(filled.values()))
+    edit = Edit(keeps={at: s.filled(at) for at in small})
+    least = sum(s.us([at]) - max(s.left(edit, [at]), LONG.value * (not alone)) for at in authors)
+    grid = least >= OWN.value * (us - s.left(edit, small))
     work = authors if grid else [*small]
-    us, stays = s.us(work), sum(filled[at] for at in work)
-    blocks = {blocks_of[at] for at in work}
+    us, blocks = s.us(work), {small[at].blocks or 0 for at in work}
     few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
     work.sort(key=s.account.exclusive_us.__getitem__, reverse=True)
     first = small[work[0]]
@@ -95,10 +94,10 @@ def find(s: StepFacts) -> StepOutcome:
     finding = s.finding(
         f"{units.counted(len(work), 'launch', 'launches')} of {few} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
         "medium" if grid else "low",
-        us - stays,
+        Edit(keeps={at: edit.keeps[at] for at in work}),
         ops=sorted(work),
         evidence=evidence,
-        arithmetic=f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} instead of {units.duration(us)}.",
+        arithmetic="The same blocks take their part of the SMs, with a block on each.",
         advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
         if grid
         else s.advice(**_ADVICE),

@@ -95,7 +95,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{text}: {s.of_step(us)}.",
         "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
-        us,
+        s.faster(places),
         ops=places,
         evidence=evidence,
         advice=s.advice(advice, torch=tuple(fixes) or (advice,)),

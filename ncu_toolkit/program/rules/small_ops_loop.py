@@ -79,8 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
     periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
-    times = [_stays(s, loop, sms, period) for loop, period in zip(loops, periods, strict=True)]
-    stays = sum(times)
+    times = map(s.alongside, loops, periods)
     evidence = (
         s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
         fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", TIMES),
@@ -103,12 +102,11 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)}. One {'batched pass over all items' if passes else 'launch'} could replace a loop.",
         "low",
-        s.merged([*loops, *copies], [*times, *map(s.longest, copies)]),
+        s.merged([*loops, *copies], [*times, *map(s.alongside, copies)]),
         ops=places,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} instead of {units.duration(us)}, and the "
-        f"gaps between them ({units.duration(idle)}) disappear.",
+        arithmetic=f"Side by side on all SMs, with a block each, they leave no gaps ({units.duration(idle)}).",
         advice=(*_ITEMS * varied, *products, *s.advice(**_ADVICE)),
     )
 
@@ -116,16 +114,6 @@ def find(s: StepFacts) -> StepOutcome:
 def _blocks(launch: Launch | None) -> int:
     """Blocks of a launch; 0 where they are not recorded, and of what is no kernel."""
     return launch.blocks or 0 if launch else 0
-
-
-def _stays(s: StepFacts, loop: tuple[int, ...], sms: int, period: int = 1) -> float:
-    """The time of a loop's blocks side by side: each launch holds its part of the SMs; the longest of
-    each of a pass's `period` launches takes its time all the same."""
-    work = sum(
-        s.account.exclusive_us[at] * min(1.0, (_blocks(s.launches[at]) or sms) / sms) for at in loop
-    )
-    longest = (max(s.account.exclusive_us[at] for at in loop[i::period]) for i in range(period))
-    return max(work, sum(longest))
 
 
 def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:

@@ -55,7 +55,8 @@ def find(s: StepFacts) -> StepOutcome:
         _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
     )
     launches = len(between) + len(products)
-    fused = Edit(drops=frozenset(between), keeps=s.faster([*products], handed).keeps)
+    part = 1 - handed / (s.us(products) or 1.0)
+    fused = Edit(drops=frozenset(between), keeps=dict.fromkeys(products, part))
     return s.finding(
         f"{units.counted(len(found), 'attention pass', 'attention passes')}, forward or backward, run as {launches} kernels. Reading and writing "
         f"the score matrix takes {s.of_step(inner)}, and its write and read by the two products another {units.duration(handed)}.",

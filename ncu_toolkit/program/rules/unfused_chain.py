@@ -47,7 +47,7 @@ _ADVICE: Final = {
 def find(s: StepFacts) -> StepOutcome:
     chains = list(_chains(s))
     places = [at for chain in chains for at in chain]
-    us, stays = s.us(places), sum(map(s.longest, chains))
+    us = s.us(places)
     evidence = (
         s.part("chains", "In chains", us,
                f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
@@ -65,7 +65,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.merged(chains, most=False),
         ops=places,
         evidence=evidence,
-        arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all.",
+        arithmetic="One launch for each chain takes at least as long as its longest launch.",
         advice=(*s.advice(**_ADVICE), *[_OWN] * own),
     )
 
