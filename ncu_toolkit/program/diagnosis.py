@@ -40,7 +40,7 @@ from ncu_toolkit.program.model import (
     Step,
     StepFinding,
 )
-from ncu_toolkit.program.rules import _double, _patterns, step_rules
+from ncu_toolkit.program.rules import _double, _patterns, _words, step_rules
 from ncu_toolkit.program.rules._facts import StepFacts, grid_text
 from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for
@@ -123,7 +123,7 @@ def diagnose_program(
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
     found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
-    shown = _with_expected(shown, s)
+    shown = [_words.of_library(s, each) for each in _with_expected(shown, s)]
     considered += covered
     return ProgramDiagnosis(
         step=step,
@@ -131,7 +131,12 @@ def diagnose_program(
         findings=tuple(shown),
         considered=tuple(considered),
         together_us=s.replay.saved_us(*(each.edit for each in shown)),
-        notes=(*_dominant(s, shown), *_unexplained(s, shown), *_off(s, shown)),
+        notes=(
+            *_dominant(s, shown),
+            *_unexplained(s, shown),
+            *_off(s, shown),
+            *_words.long_waits(s, shown),
+        ),
         times=s.replay.times if s.trace.timed and s.replay.error <= OFF.value else None,
     )
 
@@ -433,7 +438,7 @@ def _of_kernel(
     kernels = {launch.kernel for at in places if (launch := s.launches[at])}
     every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
     some = f"{units.count(len(places))} of " * (len(places) < every)
-    made = s.finding(
+    return s.finding(
         f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(s.us(places))}: {first.summary}",
         first.confidence,
         Edit(keeps=keeps),
@@ -441,5 +446,6 @@ def _of_kernel(
         evidence=first.evidence,
         arithmetic=first.arithmetic,
         advice=first.advice,
+        rule=name,
+        title=f"{title(name)} in {function}",
     )
-    return msgspec.structs.replace(made, rule=name, title=f"{title(name)} in {function}")

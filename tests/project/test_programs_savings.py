@@ -39,6 +39,7 @@ def test_the_page_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     page.write_text("# A\n\n<!-- scores -->\n<!-- end of scores -->\nz\n")
     programs = [recorded("cuda_a", "launch-bound", 60.0)]
     monkeypatch.setattr(savings, "development", lambda *_: programs)
+    monkeypatch.setattr(savings, "read", lambda *_: ([], []))
     assert savings.main([str(page)]) == 0
     assert "| cuda_a |" in page.read_text()
     assert page.read_text().endswith("<!-- end of scores -->\nz\n")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.cache import without_collector
 from ncu_toolkit.base.core.files import make_folder, write_atomic
@@ -155,7 +157,8 @@ def program_view(
     first, *facts = program.headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book, saved[0])
-    answer = program.program_answer(found, known)
+    # each finding has its own strip
+    answer = program.program_answer(msgspec.structs.replace(found, times=None), known)
     card = answer.cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     if name and not trace.program:

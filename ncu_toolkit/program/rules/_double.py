@@ -8,8 +8,6 @@ import re
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.hardware.specs import spec
 from ncu_toolkit.kernel.diagnosis.rules import title
@@ -57,17 +55,19 @@ def find(s: StepFacts) -> StepFinding | None:
     if not s.worth(us - s.left(edit, double)) or not s.worth(beside, BESIDE):
         return None
     begins = s.where({*double}.difference(at + 1 for at in double))
-    found = s.finding(
+    return s.finding(
         f"{units.counted(len(double), 'launch', 'launches')} in double precision, {s.of_step(us)}, among others in single or half, "
         f"{s.of_step(beside)}. One array of doubles makes double of all that is computed from it{': see where it begins' if begins else ''}.",
         "low",
         edit,
         ops=double,
         evidence=(
-            s.part("double", "In double precision", us, f"Part of the {s.word} in kernels whose names prove it."),
-            s.part("single", "In single or half", beside, f"Part of the {s.word} in kernels whose names prove it.", BESIDE),
+            s.part("double", "In double precision", us, "in kernels whose names prove it."),
+            s.part("single", "In single or half", beside, "in kernels whose names prove it.", BESIDE),
         ),
         arithmetic="In single precision passes over data move half the bytes, and other kernels compute at its rate.",
         advice=CALL[s.framework],
+        rule=RULE,
+        title=title(RULE),
+        where=begins,
     )  # fmt: skip
-    return msgspec.structs.replace(found, rule=RULE, title=title(RULE), where=begins)

@@ -54,7 +54,7 @@ _COMPILED: Final = re.compile(
 
 #: Where PyTorch's DataLoader waits for its workers: functions, and the range around it.
 _LOADER_WAITS: Final = re.compile(r"(^|\.)(_get_data|_try_get_data)$")
-_LOADER_RANGE: Final = re.compile(r"MultiProcessingDataLoaderIter\.__next__")
+LOADER_RANGE: Final = re.compile(r"DataLoader\b.*__next__")
 #: Kinds of calls that the host takes for itself.
 _ALONE: Final = ("load", "graph", "other")
 
@@ -171,7 +171,8 @@ class StepFacts:
         waits = {i for i, each in enumerate(frames) if _LOADER_WAITS.search(each.function)}
         waits &= {i for i, each in enumerate(frames) if each.file.endswith("dataloader.py")}
         stacks = {i for i, each in enumerate(self.trace.stacks) if not waits.isdisjoint(each)}
-        names = {i for i, name in enumerate(self.trace.names) if _LOADER_RANGE.search(name)}
+        names = {i for i, name in enumerate(self.trace.names) if LOADER_RANGE.search(name)}
+        names = {i for i in names if "MultiProcess" in self.trace.names[i]}
         known: list[Mark | Sample] = [x for x in self.trace.samples if x.stack in stacks]
         known = known or [mark for mark in self.trace.marks if mark.name in names]
         for at in self.idle("sync") if known else ():
@@ -356,9 +357,12 @@ class StepFacts:
         return FLOOR_US + part * sum(max(0.0, us - FLOOR_US) for us in times)
 
     def filled(self, at: int) -> float:
-        """The part (0-1) of the SMs for which a launch has a block; 1 where that is not known."""
+        """The part (0-1) of the SMs for which a launch has a block, 1 where that is not known; a copy
+        needs none."""
         launch, sms = self.launches[at], self.device.sm_count if self.device else 0
-        return min(1.0, launch.blocks / sms) if launch and launch.blocks and sms else 1.0
+        if launch and launch.blocks and sms:
+            return min(1.0, launch.blocks / sms)
+        return float(launch is not None)
 
     def alongside(self, ops: Sequence[int], period: int = 1) -> float:
         """What passes of `period` launches each take side by side on all SMs, in microseconds: the
@@ -397,9 +401,12 @@ class StepFacts:
         evidence: Sequence[Evidence] = (),
         arithmetic: str | Sequence[str] = (),
         advice: Sequence[str] = (),
+        title: str = "",
+        rule: str = "",
+        where: tuple[str, ...] = (),
     ) -> StepFinding:
-        """A finding of the rule that asks (`program/diagnosis.py` adds its name). `edit`: the change of
-        the step that its fix is. Of a whole run, whose start is in it, none is "high"."""
+        """A finding of the rule that asks (`program/diagnosis.py` adds its name and its
+        title, unless others are given). `edit`: the change of the step that its fix is. Of a whole run, whose start is in it, none is "high"."""
         ops, gaps = tuple(ops), tuple(gaps)
         if not self.steady and confidence == "high":
             confidence = "medium"
@@ -408,8 +415,8 @@ class StepFacts:
         now, then = units.duration(self.wall_us), units.duration(self.wall_us - saved)
         replayed = f"Replayed with that, the {self.word} takes {then} instead of {now}."
         return StepFinding(
-            rule="",
-            title="",
+            rule=rule,
+            title=title,
             summary=summary,
             confidence=confidence,
             ceiling_us=saved,
@@ -423,7 +430,7 @@ class StepFacts:
                 *[replayed] * (self.trace.timed and saved > 0),
             ),
             advice=tuple(advice),
-            where=self.where(ops) or self.waited(gaps),
+            where=where or self.where(ops) or self.waited(gaps),
         )
 
     def ruled_out(self, reason: str, *evidence: Evidence) -> NoFinding:
@@ -457,8 +464,10 @@ class StepFacts:
     def part(
         self, metric: str, label: str, us: float, meaning: str, limit: Threshold | None = WORTH
     ) -> Evidence:
-        """A time as part of the step's, as evidence with the limit that it must reach."""
-        return fact(metric, label, self.share(us), "fraction", meaning, limit)
+        """A time as part of the step's, as evidence with the limit that it must reach. `meaning`: which
+        part, as "in copies."."""
+        text = f"Part of the {self.word} {meaning}"
+        return fact(metric, label, self.share(us), "fraction", text, limit)
 
 
 def fact(

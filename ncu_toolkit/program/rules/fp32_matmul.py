@@ -100,7 +100,7 @@ def find(s: StepFacts) -> StepOutcome:
     us, others = s.us(limited), s.us(products)
     evidence = (
         s.part("fp32_products", "FP32 products", us,
-               f"Part of the {s.word} in products whose names prove FP32 on CUDA cores, and whose counters, if known, say that it limits them."),
+               "in products whose names prove FP32 on CUDA cores, and whose counters, if known, say that it limits them."),
         fact("products", "All products", s.share(others), "fraction", f"Part of the {s.word} in matrix products and convolutions."),
     )  # fmt: skip
     if not s.worth(us):

@@ -79,7 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
     us = s.us(places)
     adds = [at for at in places if _ADDS.search(_named(s, at))]
     evidence = (
-        s.part("indexed", "Gathers and scatters", us, f"Part of the {s.word} in kernels that read or write rows by an index.", SHARE),
+        s.part("indexed", "Gathers and scatters", us, "in kernels that read or write rows by an index.", SHARE),
         fact("index_launches", "Such launches", len(places), "count", "Launches of such kernels."),
     )  # fmt: skip
     if not s.worth(us, SHARE):

@@ -28,8 +28,6 @@ without graphs; PyTorch documentation, "CUDA Graphs".
 
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
@@ -77,8 +75,7 @@ def find(s: StepFacts) -> StepOutcome:
     late = sorted({*late, *of_jax})
     us = s.idle_us(late)
     evidence = (
-        s.part("idle_late", "Idle, launched late", us,
-               f"Part of the {s.word} in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
+        s.part("idle_late", "Idle, launched late", us, "in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
         fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", MANY),
         fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
     )  # fmt: skip
@@ -88,7 +85,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
     if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
-    finding = s.finding(
+    return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next kernel was not launched yet: "
         f"the host takes longer for a launch than the GPU for the work.",
         "high" if s.worth(us - len(late) * RECORDED[0] / 1e3, WAITING) else "low",
@@ -97,5 +94,5 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}.",
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
+        title=_EAGER * eager(s),
     )
-    return msgspec.structs.replace(finding, title=_EAGER) if eager(s) else finding

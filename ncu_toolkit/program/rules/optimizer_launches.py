@@ -27,8 +27,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import NoFinding
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
@@ -82,10 +80,10 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
     us, idle = s.us(ops), s.idle_us(gaps)
     words = Counter(s.operations[at] or s.classes[at] for at in ops)
     evidence = (
-        s.part("optimizer", "Loops over parameters", us + idle, f"Part of the {s.word} in such loops, with the gaps between their launches."),
+        s.part("optimizer", "Loops over parameters", us + idle, "in such loops, with the gaps between their launches."),
         fact("optimizer_launches", "Their launches", len(ops), "count", f"Launches of such loops in the {s.word}.", MANY),
     )  # fmt: skip
-    finding = s.finding(
+    return s.finding(
         f"{units.count(len(ops))} elementwise launches ({units.listed([word for word, _ in words.most_common(3)])}) pass over one tensor "
         f"after another, as an average of the parameters (EMA) or an update of them does. "
         f"With the gaps between them they take {s.of_step(us + idle)}.",
@@ -96,8 +94,8 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
         evidence=evidence,
         arithmetic=f"In lists of tensors a launch takes dozens of them, and no gaps ({units.duration(idle)}) are between them.",
         advice=s.advice("Pass over all tensors in one launch.", torch=_LISTS, xla=("Put the loop into the jitted step, so that XLA fuses it.",)),
+        title=_LOOPS,
     )  # fmt: skip
-    return msgspec.structs.replace(finding, title=_LOOPS)
 
 
 def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
@@ -105,7 +103,7 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
     us = s.us(ops)
     name = update.name or ("A hand-written optimizer" if update.written else "The optimizer")
     evidence = (
-        s.part("optimizer", "Optimizer", us, f"Part of the {s.word} in launches of the optimizer."),
+        s.part("optimizer", "Optimizer", us, "in launches of the optimizer."),
         fact("optimizer_launches", "Its launches", len(ops), "count", f"Launches of the optimizer in the {s.word}."),
     )  # fmt: skip
     if update.foreach:

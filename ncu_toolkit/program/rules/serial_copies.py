@@ -55,7 +55,7 @@ def find(s: StepFacts) -> StepOutcome:
     size = s.moved(inline)
     evidence = tuple(filter(None, (
         s.part("copies_inline", "Copies not overlapped", us,
-               f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
+               "in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
         None if size is None else fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."),
     )))  # fmt: skip
     edit = Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline))

@@ -25,11 +25,9 @@ Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Launch
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
@@ -65,7 +63,11 @@ def find(s: StepFacts) -> StepOutcome:
     sms = s.device.sm_count if s.device else 0
     if not sms:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
-    loops = list(_loops(s, sms))
+    few, loops = _patterns.small(s), list[tuple[int, ...]]()
+    for queue in s.queues:
+        shapes = [s.ops[at].shape if at in few else None for at in queue]
+        found = _patterns.repeats(shapes, PERIOD.value, TIMES.value)
+        loops += [queue[begin:end] for begin, end, _ in found]
     alike = {at for loop in loops for at in loop}
     items = [(run, passes) for run, passes in _patterns.items(s) if not alike.intersection(run)]
     items = [(run, passes) for run, passes in items if run not in _patterns.parameters(s)]
@@ -81,7 +83,7 @@ def find(s: StepFacts) -> StepOutcome:
     periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
     times = map(s.alongside, loops, periods)
     evidence = (
-        s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
+        s.part("small_loops", "In such loops", us + idle, "in loops of small launches, with the gaps between them."),
         fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", TIMES),
     )  # fmt: skip
     if not loops:
@@ -95,7 +97,9 @@ def find(s: StepFacts) -> StepOutcome:
     name = launch.function if launch else ""
     varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
     varied = varied and s.framework == "torch"
-    kinds = f"{name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs"
+    kinds = (
+        f"{name} with {units.counted(getattr(launch, 'blocks', None) or 0, 'block')} on {sms} SMs"
+    )
     if passes:
         kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
     return s.finding(
@@ -109,40 +113,3 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic=f"Side by side on all SMs, with a block each, they leave no gaps ({units.duration(idle)}).",
         advice=(*_ITEMS * varied, *products, *s.advice(**_ADVICE)),
     )
-
-
-def _blocks(launch: Launch | None) -> int:
-    """Blocks of a launch; 0 where they are not recorded, and of what is no kernel."""
-    return launch.blocks or 0 if launch else 0
-
-
-def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
-    """Runs of launches with grids below the SMs, in which each is of the shape PERIOD or fewer
-    launches before, TIMES passes or more. An optimizer's launches are left out, and collectives."""
-    update = _patterns.optimizer(s)
-    taken = set(update.ops) if update else set()
-    for queue in s.queues:
-        small = [
-            0 < _blocks(s.launches[at]) < sms and at not in taken and s.classes[at] != "collective"
-            for at in queue
-        ]
-        at = 0
-        while at < len(queue):
-            end = at
-            for period in range(1, int(PERIOD.value) + 1):
-                stop = at
-                while (
-                    stop < len(queue)
-                    and small[stop]
-                    and (
-                        stop < at + period
-                        or s.ops[queue[stop]].shape == s.ops[queue[stop - period]].shape
-                    )
-                ):
-                    stop += 1
-                if stop - at >= TIMES.value * period:
-                    end = stop
-                    break
-            if end > at:
-                yield queue[at:end]
-            at = max(end, at + 1)

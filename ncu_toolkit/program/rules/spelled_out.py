@@ -43,7 +43,7 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for group in groups for at in group]
     us = s.us(places)
     evidence = (
-        s.part("written_out", "Unfused", us, f"Part of the {s.word} in launches that compute a known function step by step."),
+        s.part("written_out", "Unfused", us, "in launches that compute a known function step by step."),
     )  # fmt: skip
     if not groups:
         return s.ruled_out("No norm, GELU, softmax or loss is unfused.", *evidence)

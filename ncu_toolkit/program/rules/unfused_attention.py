@@ -48,7 +48,7 @@ def find(s: StepFacts) -> StepOutcome:
     handed = min(s.us(products), soft)
     evidence = (
         s.part("attention_between", "Between the products", inner,
-               f"Part of the {s.word} in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
+               "in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
         fact("attentions", "Attentions", len(found), "count", "Pairs of products with a softmax between them, forward and backward."),
     )  # fmt: skip
     batched = all(

@@ -49,8 +49,7 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for chain in chains for at in chain]
     us = s.us(places)
     evidence = (
-        s.part("chains", "In chains", us,
-               f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
+        s.part("chains", "In chains", us, "in elementwise launches that follow each other on one stream with sizes that agree."),
         fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", CHAIN),
     )  # fmt: skip
     if not chains:

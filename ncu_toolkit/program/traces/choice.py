@@ -4,7 +4,7 @@ time, and how to find them in another run of the program."""
 from dataclasses import dataclass
 
 from ncu_toolkit.program.model import Account, Step
-from ncu_toolkit.program.traces.classes import kernel_class
+from ncu_toolkit.program.traces.classes import collectives
 from ncu_toolkit.program.traces.step import KNOWN
 
 
@@ -64,11 +64,8 @@ def choose(
 
     Collectives are left out, and so is their time: replaying one waits for a partner that never
     comes. Numbers count the kernels that the trace has."""
-    can = [
-        group
-        for group in groups(step, account)
-        if kernel_class(step.trace.shapes[group.shape]).id != "collective"
-    ]
+    left_out = collectives(step.trace)
+    can = [group for group in groups(step, account) if group.shape not in left_out]
     total = sum(group.us for group in can)
     taken: list[LaunchGroup] = []
     held = 0.0

@@ -23,7 +23,7 @@ from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.program.model import Mark, Step, Trace, Window
 from ncu_toolkit.program.traces.builder import MODULE
-from ncu_toolkit.program.traces.classes import kernel_class
+from ncu_toolkit.program.traces.classes import collectives, kernel_class
 
 if TYPE_CHECKING:
     import numpy
@@ -131,8 +131,7 @@ class _Run:
             len(ops),
         )
         # a collective waits for others: how long says nothing of where the work is
-        waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
-        alone = kernel & ~numpy.array([*waits, False])[code * kernel]
+        alone = kernel & ~numpy.isin(code, [*collectives(trace)])
         time = numpy.where(alone if alone.any() else kernel, end - start, 0)
         process, device = column("process"), column("device")
         places, where = numpy.unique(process << 16 | device, return_inverse=True)
