@@ -43,12 +43,11 @@ def find(s: StepFacts) -> StepOutcome:
     if not places:
         return s.ruled_out(f"The {s.word} has no collective.")
     us, took = s.us(places), sum(s.ops[at].us for at in places)
-    edit = Edit(beside=frozenset(places))
     evidence = (
         s.part("collectives", "Collectives alone", us, "in which collectives ran alone."),
         fact("collectives_hidden", "Hidden", 1 - us / took if took else 0.0, "fraction", "Part of the collectives' time that other work hides."),
     )  # fmt: skip
-    if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
+    if not s.worth(us):
         return s.ruled_out("Other work hides the collectives.", *evidence)
     kinds, times = collectives(s.trace), Counter[str]()
     for op in map(s.ops.__getitem__, places):
@@ -57,7 +56,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(places), 'collective')}: {s.of_step(us)} not overlapped with compute.",
         "medium",
-        edit,
+        Edit(beside=frozenset(places)),
         ops=places,
         evidence=evidence,
         arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}.",

@@ -58,8 +58,7 @@ def find(s: StepFacts) -> StepOutcome:
                "in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
         None if size is None else fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."),
     )))  # fmt: skip
-    edit = Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline))
-    if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
+    if not s.worth(us):
         reason = "Copies from or to pinned memory overlap with kernels, or are short."
         return s.ruled_out(reason, *evidence)
     ways = "each direction" if len({s.ops[at].path for at in inline}) > 1 else "the copies"
@@ -67,7 +66,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the kernels' stream, not overlapped with anything: {s.of_step(us)}.",
         "medium",
-        edit,
+        Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline)),
         ops=inline,
         evidence=evidence,
         advice=s.advice(
