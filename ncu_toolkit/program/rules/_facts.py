@@ -30,6 +30,7 @@ from ncu_toolkit.program.model import (
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
 from ncu_toolkit.program.traces.replay import Replay
+from ncu_toolkit.program.traces.step import marks_around
 
 #: A cause that would save less of the step is not worth a finding.
 WORTH: Final = Threshold(
@@ -219,31 +220,14 @@ class StepFacts:
 
     def within(self, calls: Sequence[Call | None]) -> tuple[tuple[str, ...], ...]:
         """The operators, outermost first, that were open on a call's thread as it began."""
-        asked: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        for at, call in enumerate(calls):
-            if call is not None:
-                asked[call.process, call.thread].append((call.start, at))
-        found: list[tuple[str, ...]] = [()] * len(calls)
-        for thread, questions in asked.items():
-            opened: list[Mark] = []
-            marks, next_mark = self._operator_marks.get(thread, []), 0
-            for start, at in sorted(questions):
-                while next_mark < len(marks) and marks[next_mark].start <= start:
-                    opened = [m for m in opened if m.end > marks[next_mark].start]
-                    opened.append(marks[next_mark])
-                    next_mark += 1
-                found[at] = tuple(self.trace.names[m.name] for m in opened if m.end > start)
-        return tuple(found)
+        chains = marks_around(calls, self._operator_marks)
+        return tuple(tuple(self.trace.names[mark.name] for mark in chain) for chain in chains)
 
     @cached_property
-    def _operator_marks(self) -> dict[tuple[int, int], list[Mark]]:
-        found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
-        for mark in self.trace.marks:
-            if not 0 <= mark.name < len(self.trace.names):
-                continue
-            if mark.kind == "operator" or self.trace.names[mark.name].startswith(_OPTIMIZER):
-                found[mark.process, mark.thread].append(mark)
-        return found
+    def _operator_marks(self) -> list[Mark]:
+        names = self.trace.names
+        named = (mark for mark in self.trace.marks if 0 <= mark.name < len(names))
+        return [m for m in named if m.kind == "operator" or names[m.name].startswith(_OPTIMIZER)]
 
     @cached_property
     def ranges(self) -> dict[tuple[int, int], list[Mark | Call]]:
