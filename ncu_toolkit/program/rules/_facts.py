@@ -145,7 +145,7 @@ class StepFacts:
         """Work of each stream in the order in which it ran."""
         found: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for at, op in enumerate(self.ops):
-            found[op.process, op.device, op.stream].append(at)
+            found[op.queue].append(at)
         return tuple(map(tuple, found.values()))
 
     def us(self, places: Iterable[int]) -> float:

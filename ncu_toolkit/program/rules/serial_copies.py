@@ -47,10 +47,8 @@ def find(s: StepFacts) -> StepOutcome:
                 "The trace does not show which copies are from pinned memory.", "memory kinds"
             )
         return s.ruled_out(f"The {s.word} copies nothing from or to pinned memory.")
-    kernels = {(op.process, op.device, op.stream) for op in s.ops if op.kind == "kernel"}
-    inline = [
-        at for at in pinned if (s.ops[at].process, s.ops[at].device, s.ops[at].stream) in kernels
-    ]
+    kernels = {op.queue for op in s.ops if op.kind == "kernel"}
+    inline = [at for at in pinned if s.ops[at].queue in kernels]
     us = s.us(inline)
     size = s.moved(inline)
     evidence = tuple(filter(None, (
