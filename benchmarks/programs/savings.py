@@ -1,17 +1,68 @@
-"""python -m benchmarks.programs.savings docs/program.md: put the table of predicted and achieved savings
+"""python -m benchmarks.programs.savings docs/program.md: put the tables of predicted and achieved savings
 of the recorded programs into a page, between its marks. Needs no GPU."""
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Final, NamedTuple
 
+import msgspec
+
+from benchmarks.field import half
 from benchmarks.field.scoring import update
-from benchmarks.programs.score import FOLDER, RecordedProgram, cases, development, ours, read_labels
+from benchmarks.programs.cases import TRIALS
+from benchmarks.programs.score import (
+    FOLDER,
+    RecordedProgram,
+    cases,
+    development,
+    ours,
+    read,
+    read_labels,
+)
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import EXIT_OK
+from ncu_toolkit.program.model import ProgramTrial
+
+#: Programs of several causes with a version in which all that we name are fixed, by reading both: its
+#: name (of `advised` where it is not "after"), and what else it changes.
+ALL_FIXED: Final = {
+    "cupy_kmeans": ("after", ""),
+    "cupy_ocean_ensemble": ("after", ""),
+    "jax_molecule_gnn": ("after", ""),
+    "jax_nbody_eager": ("after", ""),
+    "torch_segment_empty_cache": ("after", ""),
+    "torch_vit_finetune": ("followed", ""),
+    "cupy_hyperspectral_rx": ("followed", "a solver of triangles for an inverse"),
+    "torch_radar_cube": ("followed", "sums along each axis for a convolution, FFTs of real input"),
+}
+
+
+_HEAD: Final = (
+    "**All fixes at once.** Programs in which we name several causes, with a version in which all of these are fixed: what the replay says "
+    "that the first saves alone, and all together, and what that version saved of the step. Its fix is the benchmark's own, or that of an "
+    "agent that was to follow our answer (`followed` in [advice](advice.md)); settings were [tried](try.md) at once. In the "
+    "other programs of several causes the fix is of one."
+)
+
+
+class Together(NamedTuple):
+    """All fixes at once: parts (0-1) of the step."""
+
+    name: str
+    causes: str
+    first: float
+    """What the first of them saves by the replay, alone."""
+    most: float
+    """What all do."""
+    saved: float
+    """What the version with all of them saved, and what else that changes."""
+    also: str = ""
 
 
 def table(programs: Sequence[RecordedProgram]) -> str:
@@ -42,9 +93,68 @@ def table(programs: Sequence[RecordedProgram]) -> str:
     return "\n".join(lines)
 
 
+def fixed(programs: Sequence[RecordedProgram]) -> Iterator[Together]:
+    """Those of ALL_FIXED, and trials of several settings at once."""
+    advised = json.loads((FOLDER / "advised" / "times.json").read_text(encoding="utf-8"))
+    for each in programs:
+        version, also = ALL_FIXED[each.name]
+        times = each.times if version == "after" else advised[each.name]
+        saved = replace(each, times={**times, "after": times[version]}).achieved
+        found, wall = each.found, each.found.account.wall_us
+        causes = units.listed([x.rule for x in found.costly])
+        yield Together(
+            each.name, causes, found.costly[0].ceiling_us / wall, found.together_us / wall, saved, also
+        )  # fmt: skip
+    for row in json.loads(TRIALS.read_text(encoding="utf-8")):
+        if "trial" not in row:
+            continue
+        trial = msgspec.convert(row["trial"], ProgramTrial)
+        alone = {x.switches: (x.ceiling_us or 0.0) / (x.before or 1.0) for x in trial.tried}
+        for x in trial.tried:
+            if len(x.switches) > 1 and x.ceiling_us:
+                first = max(alone.get((switch,), 0.0) for switch in x.switches)
+                name = row["name"].partition(" ")[0].removesuffix(".py")
+                causes = units.listed([f"`{switch}`" for switch in x.switches])
+                yield Together(name, causes, first, x.ceiling_us / x.before, 1 - x.left)
+
+
+def together(given: Sequence[Together]) -> str:
+    """A row for each program whose causes were all fixed, and how far off the replay of all fixes is."""
+    lines = [
+        "| program | causes | the first alone | all | saved | also changed |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    lines += [
+        f"| {x.name} | {x.causes} | {x.first:.0%} | {x.most:.0%} | {x.saved:.0%} | {x.also} |"
+        for x in sorted(given, key=lambda x: (bool(x.also), x.name))
+    ]
+    lines.append("")
+    for those, what in (
+        ([x for x in given if not x.also], "nothing else was changed"),
+        (given, ""),
+    ):
+        off = [100 * (x.most - x.saved) for x in those]
+        if off:
+            of = f"Of the {len(off)} in which {what}" if what else f"Of all {len(off)}"
+            error, bias = statistics.fmean(map(abs, off)), statistics.fmean(off)
+            alone = statistics.fmean(abs(100 * (x.first - x.saved)) for x in those)
+            lines.append(
+                f"{of}, the replay of all fixes is {error:.1f} points of the step off in the mean, with a bias of {bias:+.1f}; "
+                f"the first fix alone is {alone:.1f} off."
+            )
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str]) -> int:
-    programs = development(FOLDER / "recordings", read_labels(FOLDER))
-    made = table(programs)
+    labels = read_labels(FOLDER)
+    several = [
+        each
+        for name in ALL_FIXED
+        for each in read(
+            FOLDER / "recordings", {name: labels[name]}, labels[name].get("set", half(name))
+        )[0]
+    ]
+    made = f"{table(development(FOLDER / 'recordings', labels))}\n\n{_HEAD}\n\n{together([*fixed(several)])}"
     for page in arguments:
         update(Path(page), made)
     if not arguments:

@@ -33,13 +33,14 @@ from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import (
     Account,
+    Edit,
     GapCause,
     ProgramDiagnosis,
     ProgramTrial,
     Step,
     StepFinding,
 )
-from ncu_toolkit.program.rules import _double, _patterns, step_rules
+from ncu_toolkit.program.rules import _double, _patterns, _words, step_rules
 from ncu_toolkit.program.rules._facts import StepFacts, grid_text
 from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for
@@ -122,7 +123,7 @@ def diagnose_program(
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
     found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
-    shown = _with_expected(shown, s)
+    shown = [_words.of_library(s, each) for each in _with_expected(shown, s)]
     considered += covered
     return ProgramDiagnosis(
         step=step,
@@ -130,7 +131,12 @@ def diagnose_program(
         findings=tuple(shown),
         considered=tuple(considered),
         together_us=s.replay.saved_us(*(each.edit for each in shown)),
-        notes=(*_dominant(s, shown), *_unexplained(s, shown), *_off(s, shown)),
+        notes=(
+            *_dominant(s, shown),
+            *_unexplained(s, shown),
+            *_off(s, shown),
+            *_words.long_waits(s, shown),
+        ),
         times=s.replay.times if s.trace.timed and s.replay.error <= OFF.value else None,
     )
 
@@ -364,21 +370,20 @@ def _kernels(
     for at, op in enumerate(s.ops):
         if op.kind == "kernel" and op.shape in known:
             ops[op.shape].append(at)
-    groups: dict[tuple[str, str], list[tuple[Finding, list[int], float]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[tuple[Finding, list[int]]]] = defaultdict(list)
     roofs = []
     for shape, places in ops.items():
         finding, launch = known[shape][1].primary, s.trace.shapes[shape]
         function = launch.function or launch.kernel
         near = finding.speedup is None and finding.confidence == "medium" and not finding.weight
         if (finding.good or near) and s.worth(s.us(places), DOMINANT):
-            roof = _of_kernel(s, finding.bottleneck, function, [(finding, places, 0.0)])
+            roof = _of_kernel(s, finding.bottleneck, function, [(finding, places)])
             head = f"{function} is {'at' if finding.good else 'near'} its roof"
             text = roof.summary + _moved(known[shape][0])
             roofs.append(msgspec.structs.replace(roof, title=head, summary=text, good=True))
         # of a report alone the reader may be the library's author
         if finding.saved and not finding.good and (not s.trace.timed or _promises(launch, finding)):
-            saved = finding.saved * s.us(places)
-            groups[finding.bottleneck, function].append((finding, places, saved))
+            groups[finding.bottleneck, function].append((finding, places))
     found = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
     worth = [each for each in found if s.worth(each.ceiling_us)]
     return [*sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS], *roofs]
@@ -426,22 +431,22 @@ def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -
 
 
 def _of_kernel(
-    s: StepFacts, name: str, function: str, group: Sequence[tuple[Finding, list[int], float]]
+    s: StepFacts, name: str, function: str, group: Sequence[tuple[Finding, list[int]]]
 ) -> StepFinding:
-    first, _, _ = max(group, key=lambda each: each[2])
-    places = sorted(at for _, ops, _ in group for at in ops)
-    us, saved = s.us(places), sum(each[2] for each in group)
+    first, _ = max(group, key=lambda each: each[0].saved * s.us(each[1]))
+    keeps = {at: 1 - each.saved * (not each.good) for each, ops in group for at in ops}
+    places = sorted(keeps)
     kernels = {launch.kernel for at in places if (launch := s.launches[at])}
     every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
     some = f"{units.count(len(places))} of " * (len(places) < every)
-    part = f"Of {units.duration(us)} in the {s.word}, {units.percent(saved / us, 2)} is {units.duration(saved)}."
-    made = s.finding(
-        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(us)}. {first.summary}",
+    return s.finding(
+        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(s.us(places))}. {first.summary}",
         first.confidence,
-        saved,
+        Edit(keeps=keeps),
         ops=places,
         evidence=first.evidence,
-        arithmetic=(*first.arithmetic, part) if saved else first.arithmetic,
+        arithmetic=first.arithmetic,
         advice=first.advice,
+        rule=name,
+        title=f"{title(name)} in {function}",
     )
-    return msgspec.structs.replace(made, rule=name, title=f"{title(name)} in {function}")

@@ -60,6 +60,11 @@ class Op(Interval, frozen=True, array_like=True, gc=False):
     group: str = ""
     """Of a collective: its process group, the same on all its ranks; empty if unknown."""
 
+    @property
+    def queue(self) -> tuple[int, int, int]:
+        """Its process, device and stream: its work is in order."""
+        return self.process, self.device, self.stream
+
 
 class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A call of the CUDA runtime or driver."""

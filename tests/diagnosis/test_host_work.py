@@ -285,7 +285,7 @@ def test_what_covers_the_waits_of_a_run_without_a_step() -> None:
     trace = machine.trace()
     step = find_step(trace)
     assert step.how == "whole"
-    found = _words.with_host(diagnose_program(step, account_of(step)))
+    found = diagnose_program(step, account_of(step))
     assert "host-work" not in {each.rule for each in found.findings}, "no gain is promised"
     (message,) = (each for each in found.notes if "compileFusion" in each)
     assert "the host is in compileFusion (" in message
@@ -338,8 +338,7 @@ def test_advice_about_the_gpus_work_is_too(rule: str, frame: str, words: str) ->
     finding = msgspec.structs.replace(found.findings[0], rule=rule)
     trace = msgspec.structs.replace(found.step.trace, frames=(programs.frame_of(frame),))
     step = msgspec.structs.replace(found.step, trace=trace)
-    found = msgspec.structs.replace(found, step=step, findings=(finding,))
-    assert words in _words.with_host(found).findings[0].advice[0]
+    assert words in _words.of_library(StepFacts(step, found.account), finding).advice[0]
 
 
 def test_each_table_has_a_test_and_says_whether_it_was_tried() -> None:

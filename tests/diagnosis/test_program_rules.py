@@ -30,7 +30,7 @@ from ncu_toolkit.program.model import (
     Trace,
     Window,
 )
-from ncu_toolkit.program.rules import step_rules
+from ncu_toolkit.program.rules import _patterns, step_rules
 from ncu_toolkit.program.rules._facts import WORTH, StepFacts
 from ncu_toolkit.program.rules.fp32_matmul import rates
 from ncu_toolkit.program.traces.account import account_of
@@ -166,7 +166,8 @@ def test_double_that_arithmetic_limits_saves_more_where_its_rate_is_low() -> Non
     )
     finding = of_rule(diagnose_program(step, account), "double-precision")
     assert finding
-    assert finding.ceiling_us == pytest.approx(25.0 + 50.0 * 63 / 64)
+    # a 64th of 50 us is less than a launch takes
+    assert finding.ceiling_us == pytest.approx(25.0 + 49.0)
 
 
 def test_a_finding_that_takes_half_of_a_time_hides_none_of_all_of_it() -> None:
@@ -657,3 +658,21 @@ def test_no_gain_is_above_the_step(
     assert order == sorted(order, reverse=True)
     asked = {each.rule for each in found.findings} | {each.bottleneck for each in found.considered}
     assert set(step_rules()) <= asked
+
+
+def test_what_repeats_in_a_queue() -> None:
+    keys = [7, 1, 2, 1, 2, 1, 2, 1, 9, None, None, None, 3, 3, 3]
+    assert [*_patterns.repeats(keys, 4, 3)] == [(1, 8, 2), (12, 15, 1)]
+    assert [*_patterns.repeats(keys, 1, 3)] == [(12, 15, 1)]
+
+
+def test_what_launches_take_as_one() -> None:
+    work = kernels(programs.ADD, programs.MUL) * 2
+    s = StepFacts(*step_of(work, device=replace(programs.H200, sm_count=132), grids=[33, 66] * 2))
+    # 48.8 us of 50 move bytes; the launch that does all starts once
+    assert s.moving(range(4), 0.5) == pytest.approx(1.2 + 0.5 * 4 * 48.8)
+    # the blocks of two passes need 75 us of all SMs, and each pass has two launches in turn
+    assert s.alongside(range(4), period=2) == pytest.approx(100.0)
+    assert s.alongside(range(4)) == pytest.approx(75.0)
+    merged = s.merged([(0, 1), (2, 3)], [60.0, 70.0])
+    assert s.left(merged, range(4)) == pytest.approx(130.0)

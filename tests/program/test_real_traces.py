@@ -9,7 +9,6 @@ import pytest
 
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import Trace
-from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, read_trace, write_trace
 from ncu_toolkit.program.traces.step import find_step
@@ -112,7 +111,7 @@ def test_their_step_is_accounted_for_and_no_more_than_it_is_promised(name: str) 
 @pytest.mark.parametrize("name", DOES)
 def test_what_the_host_does_has_a_name(name: str) -> None:
     step = find_step(read_trace(real(name)))
-    found = with_host(diagnose_program(step, account_of(step)))
+    found = diagnose_program(step, account_of(step))
     message = " ".join((*found.notes, *(each.summary for each in found.findings)))
     assert all(words in message for words in DOES[name]), message
 

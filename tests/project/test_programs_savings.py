@@ -39,6 +39,27 @@ def test_the_page_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     page.write_text("# A\n\n<!-- scores -->\n<!-- end of scores -->\nz\n")
     programs = [recorded("cuda_a", "launch-bound", 60.0)]
     monkeypatch.setattr(savings, "development", lambda *_: programs)
+    monkeypatch.setattr(savings, "read", lambda *_: ([], []))
     assert savings.main([str(page)]) == 0
     assert "| cuda_a |" in page.read_text()
     assert page.read_text().endswith("<!-- end of scores -->\nz\n")
+
+
+def test_all_fixes_at_once_are_compared_with_versions_that_have_them() -> None:
+    text = savings.together(
+        [
+            savings.Together("b", "x and y", 0.2, 0.4, 0.6, "an algorithm"),
+            savings.Together("a", "x and y", 0.5, 0.9, 0.8),
+        ]
+    )
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert rows == [
+        "| a | x and y | 50% | 90% | 80% |  |",
+        "| b | x and y | 20% | 40% | 60% | an algorithm |",
+    ]
+    assert "10.0 points of the step off in the mean, with a bias of +10.0; the first" in text
+    assert "15.0 points of the step off in the mean, with a bias of -5.0; the first" in text
+
+
+def test_trials_of_several_settings_count_too() -> None:
+    assert any("`tf32`" in each.causes for each in savings.fixed([]))

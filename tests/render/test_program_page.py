@@ -269,7 +269,7 @@ def test_a_page_shows_the_step_before_and_after_each_fix() -> None:
     view = program_view(made)
     strip, first = view.findings[0].strip, made.costly[0]
     assert strip is not None
-    assert strip == view.card.strip
+    assert strip == program_answer(made).cards[0].strip
     assert strip.us == pytest.approx((step.wall_us, step.wall_us - first.ceiling_us))
     assert strip.idle[0] == pytest.approx(1 - made.account.busy)
     assert [row.name for row in strip.rows] == ["host", "GPU"]

@@ -31,8 +31,6 @@ _MOVED: Final = 0.1
 _SHARED: Final = 0.5
 #: From this part (0-1) on a step that does all the same work n times is n steps.
 _ALL: Final = 0.9
-#: Steps on each side from which the test can tell a change from chance.
-_FEW: Final = 5
 #: A cause is gone where it can save this part (0-1) of what it could, or less.
 _GONE: Final = 0.5
 #: Where one trace has this many times the other's steps, what repeats may be an inner loop in one. Of six
@@ -278,11 +276,12 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
         headline = f"{name}: no difference beyond chance ({units.duration(time.old)} → {units.duration(time.new)})"
     elif first.doubtful:
         headline = f"{name}: {units.duration(time.old)} → {units.duration(time.new)}, perhaps of two different loops"
-    many = " and ".join(str(len(side.times_us)) for side in (first.pair.old, first.pair.new))
+    times = first.pair.old.times_us, first.pair.new.times_us
+    many = " and ".join(str(len(side)) for side in times)
     noise = units.percent(time.noise / (time.old or 1.0), 2)
     sure = f"The mean {what} changed by {answers.percent(time.change)} ({many} {what}s, noise ±{noise})."
-    if min(len(side.times_us) for side in (first.pair.old, first.pair.new)) < _FEW:
-        sure += f" So few {what}s cannot rule out chance; {_FEW} on each side can."
+    if gate.chance(*times) is None:
+        sure += f" So few {what}s cannot rule out chance; 5 on each side can."
     whole = replace(
         whole,
         headline=whole.headline or headline,

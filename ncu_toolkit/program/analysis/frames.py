@@ -18,18 +18,9 @@ CHANGES: Final = ("step", "part", "old_us", "new_us", "change_us")
 
 def changes_frame(steps: Iterable[StepChange]) -> pandas.DataFrame:
     """One row a part of the account of each step, what changed most first."""
-    rows = [
-        dict(
-            zip(
-                CHANGES,
-                (each.pair.name, part.label, part.old_us, part.new_us, part.us),
-                strict=True,
-            )
-        )
-        for each in steps
-        for part in each.parts
-    ]
-    return frame(rows, CHANGES)
+    both = ((each.pair.name, part) for each in steps for part in each.parts)
+    rows = ((name, x.label, x.old_us, x.new_us, x.us) for name, x in both)
+    return frame([dict(zip(CHANGES, row, strict=True)) for row in rows], CHANGES)
 
 
 def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:

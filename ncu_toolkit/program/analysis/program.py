@@ -38,7 +38,6 @@ from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.explain.trial import tried_lines
 from ncu_toolkit.program.model import ProgramDiagnosis, Step, Trace
 from ncu_toolkit.program.rules._ranks import diagnosed
-from ncu_toolkit.program.rules._words import with_host
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, is_trace_inside, read_trace
 from ncu_toolkit.program.traces.ranks import (
@@ -177,7 +176,7 @@ def judged(
 
 
 def _found(step: Step, known: Known) -> ProgramDiagnosis:
-    return with_host(diagnose_program(step, account_of(step), known))
+    return diagnose_program(step, account_of(step), known)
 
 
 def rank_timeline(path: str) -> Timeline | None:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.core.units import counted, duration
@@ -12,7 +14,7 @@ from ncu_toolkit.base.document.tables import Cell, Spec, Table, table
 from ncu_toolkit.base.document.views import CARDS, Answer
 from ncu_toolkit.base.hardware.specs import nvlink
 from ncu_toolkit.program.explain import program
-from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding
 from ncu_toolkit.program.traces.ranks import Exchange, Job, RankRow
 
 #: Rows of a job's table; of more ranks, the late ones and those that wait most are shown.
@@ -24,10 +26,12 @@ _LEAST_US: Final = 0.1
 def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answer:
     """The answer to a job of several ranks."""
     rank, usual = job.shown[-1]
+    account = structs.replace(usual.account, wall_us=job.step_us)
+    usual = structs.replace(usual, account=account)
     # what a usual rank's own step loses, as all do; traffic is judged over the ranks
     covered = {"exposed-collectives"}.union(*({each.rule, *each.before} for each in job.findings))
     own = [each for each in usual.costly if each.rule not in covered]
-    shown = [_card(job, each) for each in job.findings[:cards]]
+    shown = [_card(job, usual, each) for each in job.findings[:cards]]
     if own and own[0].ceiling_us > max([each.ceiling_us for each in job.findings], default=0.0):
         first, *own = own
         card = program.of_step_finding(usual, first).cards[0]
@@ -72,14 +76,13 @@ def headline(job: Job) -> str:
     return " · ".join(visible(each) for each in (job.program, ranks, step, gpus[0], late) if each)
 
 
-def _card(job: Job, finding: StepFinding) -> Card:
+def _card(job: Job, usual: ProgramDiagnosis, finding: StepFinding) -> Card:
     of_late = finding.rule in ("late-rank", "launch-bound")
     lines = program.where(job.shown[0][1], finding, 2) if of_late else ()
     return Card(
         state="slow", bottleneck=finding.rule, title=visible(finding.title),
-        gain=f"saves up to {units.significant(finding.ceiling_us / 1e3, 2)} of {duration(job.step_us)}"
-        if job.step_us >= 1e3 else f"saves up to {duration(finding.ceiling_us)} of {duration(job.step_us)}",
-        confidence=finding.confidence, summary=visible(finding.summary), where=lines, do=program.steps_of(finding),
+        gain=program.saving(finding, usual), confidence=finding.confidence, summary=visible(finding.summary),
+        where=lines, do=program.steps_of(finding),
     )  # fmt: skip
 
 

@@ -4,10 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import numpy
+
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.document.card import Strip, StripRow, whole_percent
 from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding, StepTimes
 from ncu_toolkit.program.traces.classes import CLASSES
+from ncu_toolkit.program.traces.ranks import union
 
 #: Parts of the axis, a pixel or two of a page each.
 _PARTS: Final = 600
@@ -75,12 +78,9 @@ def _host(name: str) -> bool:
 
 def _busy(step: StepTimes) -> float:
     """The part (0-1) of a step in which some stream works."""
-    spans = sorted(span for name, row in step.rows.items() if not _host(name) for span in row)
-    busy = until = 0.0
-    for start, end, _ in spans:
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return min(1.0, busy / step.us) if step.us else 0.0
+    rows = (row for name, row in step.rows.items() if not _host(name))
+    busy = union([span[:2] for row in rows for span in row])
+    return min(1.0, float(numpy.diff(busy).sum()) / step.us) if step.us else 0.0
 
 
 def _parts(spans: _Spans, width: float) -> tuple[tuple[str, int], ...]:

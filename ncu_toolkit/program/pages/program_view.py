@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 import time
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.cache import without_collector
@@ -56,7 +57,7 @@ from ncu_toolkit.program.model import (
 from ncu_toolkit.program.traces.choice import LaunchGroup, groups
 from ncu_toolkit.program.traces.classes import kernel_class
 from ncu_toolkit.program.traces.ranks import Job
-from ncu_toolkit.program.traces.step import range_name
+from ncu_toolkit.program.traces.step import marks_around, range_name
 
 #: Tiles narrower than this part of the step are shown as one: a pixel of a wide screen.
 _LEAST: Final = 1e-3
@@ -155,7 +156,8 @@ def program_view(
     first, *facts = program.headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book, saved[0])
-    answer = program.program_answer(found, known)
+    # each finding has its own strip
+    answer = program.program_answer(msgspec.structs.replace(found, times=None), known)
     card = answer.cards[0]
     whom, saves = card.then[-1][:2] if len(costly) > 1 and found.together_us > 0 else ("", "")
     if name and not trace.program:
@@ -367,33 +369,14 @@ def _marked(found: ProgramDiagnosis, kind: MarkKind) -> list[str]:
     the whole step; empty where there is none."""
     step, trace = found.step, found.step.trace
     calls = [trace.calls[op.call] if op.call >= 0 else None for op in step.ops]
-    starts: dict[tuple[int, int], list[int]] = {}
-    for call in calls:
-        if call:
-            starts.setdefault((call.process, call.thread), []).append(call.start)
-    for each in starts.values():
-        each.sort()
-    outer: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
-    many = len(calls)
-    for mark in sorted(trace.marks, key=lambda mark: (mark.start, -mark.end)):
-        key = (mark.process, mark.thread)
-        own = starts.get(key)
-        if mark.kind != kind or not own:
-            continue
-        held = bisect_right(own, mark.end) - bisect_left(own, mark.start)
-        open_ = outer.setdefault(key, [])
-        if 0 < held < _WHOLE * many and not (open_ and mark.start < open_[-1][1]):
-            name = range_name(trace.names[mark.name])
-            if kind == "operator":  # without the shapes of its inputs
-                name = name.removeprefix(_BACKWARD).partition(" [")[0]
-            open_.append((mark.start, mark.end, visible(name, _NAME)))
-    found_names = []
-    for call in calls:
-        marks = outer.get((call.process, call.thread), []) if call else []
-        at = bisect_right(marks, call.start, key=lambda each: each[0]) - 1 if call else -1
-        inside = call is not None and at >= 0 and call.start <= marks[at][1]
-        found_names.append(marks[at][2] if inside else "")
-    return found_names
+    marks = sorted((x for x in trace.marks if x.kind == kind), key=lambda x: (x.start, -x.end))
+    chains = marks_around(calls, marks)
+    held = Counter(mark for chain in chains for mark in chain)
+    outer = (next((x for x in chain if held[x] < _WHOLE * len(calls)), None) for chain in chains)
+    names = [range_name(trace.names[mark.name]) if mark else "" for mark in outer]
+    if kind == "operator":  # without the shapes of its inputs
+        names = [name.removeprefix(_BACKWARD).partition(" [")[0] for name in names]
+    return [visible(name, _NAME) for name in names]
 
 
 # ---- what would save time ------------------------------------------------------------------------

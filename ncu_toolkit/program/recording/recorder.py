@@ -331,7 +331,6 @@ class RecordedProcess:
     clocks: list[tuple[int, int]]
     notes: list[str]
     failed: str
-    cupti: str
     ended: bool
 
     def rows(self, kind: int) -> Any:
@@ -368,7 +367,7 @@ class RecordedProcess:
 
 def _process(path: Path) -> RecordedProcess:
     found = RecordedProcess(
-        int(path.name.split(".")[0].split("-")[0]), path.with_suffix(""), {}, {}, {}, [], [], "", "", False
+        int(path.name.split(".")[0].split("-")[0]), path.with_suffix(""), {}, {}, {}, [], [], "", False
     )  # fmt: skip
     last: dict[str, Any] = {}
     lost = 0
@@ -388,7 +387,7 @@ def _process(path: Path) -> RecordedProcess:
                 lost += int(words[0])
             elif what == "note" and rest not in found.notes:
                 found.notes.append(rest)
-            elif what in ("failed", "cupti"):
+            elif what == "failed":
                 last[what] = rest
             elif what == "ended":
                 last["ended"] = True

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem
-from ncu_toolkit.base.model.profile import Extents, Launch
 from ncu_toolkit.kernel.gpu.runner import Session
 from ncu_toolkit.kernel.report.redact import redact_text
 from ncu_toolkit.kernel.runs import store
@@ -38,8 +37,6 @@ _LONGEST: Final = 100_000
 #: GPT took 33 s, 17 took 27 s, kernels of cuBLAS twice as long as others.
 _LAUNCH_S: Final = 1.5
 _PASSES: Final = 16
-#: What ncu tells one launch from another by: name, grid, block and shared memory.
-_Key = tuple[str, Extents | None, Extents | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def choose(step: Step, limits: Limits) -> tuple[int, ...]:
         count[name] += 1
         cost[name] += _LAUNCH_S + _PASSES * group.us / len(group.ops) * 1e-6
         time[name] += group.us
-    chosen = [each.group.shape for each in choice.choose(step, account, most)]
+    chosen = [group.shape for group in choice.choose(step, account, most)]
     names = dict.fromkeys(shapes[each].kernel for each in chosen)
     taken: set[str] = set()
     for name in sorted(names, key=lambda name: -time[name] / cost[name]):
@@ -165,7 +162,7 @@ def selection(
     named = {name for kernel in kernels for name in symbols.get(kernel, (kernel,))}
     pattern = f"^({'|'.join(map(re.escape, sorted(named)))})$"
     known = len(pattern) <= _LONGEST
-    keys = {at: _key(shape) for at, shape in enumerate(shapes)}
+    keys = [*map(choice.key_of, shapes)]
     queue = [
         (op.process, keys[op.shape], op)
         for op in sorted(step.trace.ops, key=lambda op: _queued(step, op))
@@ -179,7 +176,7 @@ def selection(
         if op.start < steady.start and step.process in (None, process)
     )
     skip = min(before[key] for key in wanted)
-    count: Counter[tuple[int, _Key]] = Counter()
+    count: Counter[tuple[int, choice.LaunchKey]] = Counter()
     expected = 0
     for process, key, op in queue:
         if not wanted and op.start >= steady.end:
@@ -196,10 +193,6 @@ def selection(
 def _queued(step: Step, op: Op) -> tuple[int, int]:
     """When the host queued a launch; kernels of a graph by their start."""
     return (step.trace.calls[op.call].start if op.call >= 0 else op.start), op.start
-
-
-def _key(shape: Launch) -> _Key:
-    return shape.kernel, shape.grid, shape.block, shape.shared
 
 
 def profile_step(

@@ -8,14 +8,12 @@ import re
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.hardware.specs import spec
 from ncu_toolkit.kernel.diagnosis.rules import title
 from ncu_toolkit.kernel.diagnosis.rules.double_precision import CALL
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import StepFinding
+from ncu_toolkit.program.model import Edit, StepFinding
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.rules._patterns import PASSES
 
@@ -52,22 +50,24 @@ def find(s: StepFacts) -> StepFinding | None:
     single = [at for at, each in enumerate(types) if each not in ("", "fp64", "int8")]
     us, beside = s.us(double), s.us(single)
     fp64, fp32 = (spec(s.device.cc, rate) if s.device else None for rate in ("fp64", "fp32"))
-    passes = s.us(at for at in double if s.classes[at] in PASSES)
-    left = passes * _HALF + (us - passes) * min(_HALF, (fp64 or 1) / (fp32 or 1))
-    if not s.worth(us - left) or not s.worth(beside, BESIDE):
+    rate = min(_HALF, (fp64 or 1) / (fp32 or 1))
+    edit = Edit(keeps={at: _HALF if s.classes[at] in PASSES else rate for at in double})
+    if not s.worth(us - s.left(edit, double)) or not s.worth(beside, BESIDE):
         return None
     begins = s.where({*double}.difference(at + 1 for at in double))
-    found = s.finding(
+    return s.finding(
         f"{units.counted(len(double), 'launch', 'launches')} in double precision, {s.of_step(us)}, among others in single or half, "
         f"{s.of_step(beside)}. One array of doubles makes double of all that is computed from it{': see where it begins' if begins else ''}.",
         "low",
-        us - left,
+        edit,
         ops=double,
         evidence=(
-            s.part("double", "In double precision", us, f"Part of the {s.word} in kernels whose names prove it."),
-            s.part("single", "In single or half", beside, f"Part of the {s.word} in kernels whose names prove it.", BESIDE),
+            s.part("double", "In double precision", us, "in kernels whose names prove it."),
+            s.part("single", "In single or half", beside, "in kernels whose names prove it.", BESIDE),
         ),
-        arithmetic=(f"In single precision, with half the bytes, {units.duration(us)} is {units.duration(left)} at least.",),
+        arithmetic="In single precision passes over data move half the bytes, and other kernels compute at its rate.",
         advice=CALL[s.framework],
+        rule=RULE,
+        title=title(RULE),
+        where=begins,
     )  # fmt: skip
-    return msgspec.structs.replace(found, rule=RULE, title=title(RULE), where=begins)

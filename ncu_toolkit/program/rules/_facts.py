@@ -12,6 +12,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import kernel
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.program.model import (
     OTHER_WORK_US,
     Account,
@@ -29,6 +30,7 @@ from ncu_toolkit.program.model import (
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
 from ncu_toolkit.program.traces.replay import Replay
+from ncu_toolkit.program.traces.step import marks_around
 
 #: A cause that would save less of the step is not worth a finding.
 WORTH: Final = Threshold(
@@ -53,7 +55,7 @@ _COMPILED: Final = re.compile(
 
 #: Where PyTorch's DataLoader waits for its workers: functions, and the range around it.
 _LOADER_WAITS: Final = re.compile(r"(^|\.)(_get_data|_try_get_data)$")
-_LOADER_RANGE: Final = re.compile(r"MultiProcessingDataLoaderIter\.__next__")
+LOADER_RANGE: Final = re.compile(r"DataLoader\b.*__next__")
 #: Kinds of calls that the host takes for itself.
 _ALONE: Final = ("load", "graph", "other")
 
@@ -143,7 +145,7 @@ class StepFacts:
         """Work of each stream in the order in which it ran."""
         found: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for at, op in enumerate(self.ops):
-            found[op.process, op.device, op.stream].append(at)
+            found[op.queue].append(at)
         return tuple(map(tuple, found.values()))
 
     def us(self, places: Iterable[int]) -> float:
@@ -154,10 +156,6 @@ class StepFacts:
         """Bytes of copies; None where those of one are not recorded."""
         sizes = [self.ops[at].size for at in places]
         return None if None in sizes else sum(filter(None, sizes))
-
-    def longest(self, places: Iterable[int]) -> float:
-        """The time of the longest of some work."""
-        return max(self.account.exclusive_us[at] for at in places)
 
     def of_class(self, *names: str) -> list[int]:
         return [at for at, name in enumerate(self.classes) if name in names]
@@ -174,7 +172,8 @@ class StepFacts:
         waits = {i for i, each in enumerate(frames) if _LOADER_WAITS.search(each.function)}
         waits &= {i for i, each in enumerate(frames) if each.file.endswith("dataloader.py")}
         stacks = {i for i, each in enumerate(self.trace.stacks) if not waits.isdisjoint(each)}
-        names = {i for i, name in enumerate(self.trace.names) if _LOADER_RANGE.search(name)}
+        names = {i for i, name in enumerate(self.trace.names) if LOADER_RANGE.search(name)}
+        names = {i for i in names if "MultiProcess" in self.trace.names[i]}
         known: list[Mark | Sample] = [x for x in self.trace.samples if x.stack in stacks]
         known = known or [mark for mark in self.trace.marks if mark.name in names]
         for at in self.idle("sync") if known else ():
@@ -221,31 +220,14 @@ class StepFacts:
 
     def within(self, calls: Sequence[Call | None]) -> tuple[tuple[str, ...], ...]:
         """The operators, outermost first, that were open on a call's thread as it began."""
-        asked: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        for at, call in enumerate(calls):
-            if call is not None:
-                asked[call.process, call.thread].append((call.start, at))
-        found: list[tuple[str, ...]] = [()] * len(calls)
-        for thread, questions in asked.items():
-            opened: list[Mark] = []
-            marks, next_mark = self._operator_marks.get(thread, []), 0
-            for start, at in sorted(questions):
-                while next_mark < len(marks) and marks[next_mark].start <= start:
-                    opened = [m for m in opened if m.end > marks[next_mark].start]
-                    opened.append(marks[next_mark])
-                    next_mark += 1
-                found[at] = tuple(self.trace.names[m.name] for m in opened if m.end > start)
-        return tuple(found)
+        chains = marks_around(calls, self._operator_marks)
+        return tuple(tuple(self.trace.names[mark.name] for mark in chain) for chain in chains)
 
     @cached_property
-    def _operator_marks(self) -> dict[tuple[int, int], list[Mark]]:
-        found: dict[tuple[int, int], list[Mark]] = defaultdict(list)
-        for mark in self.trace.marks:
-            if not 0 <= mark.name < len(self.trace.names):
-                continue
-            if mark.kind == "operator" or self.trace.names[mark.name].startswith(_OPTIMIZER):
-                found[mark.process, mark.thread].append(mark)
-        return found
+    def _operator_marks(self) -> list[Mark]:
+        names = self.trace.names
+        named = (mark for mark in self.trace.marks if 0 <= mark.name < len(names))
+        return [m for m in named if m.kind == "operator" or names[m.name].startswith(_OPTIMIZER)]
 
     @cached_property
     def ranges(self) -> dict[tuple[int, int], list[Mark | Call]]:
@@ -331,26 +313,52 @@ class StepFacts:
     def replay(self) -> Replay:
         return Replay(self.step, self.account)
 
-    def faster(self, ops: Sequence[int], saved_us: float) -> Edit:
-        """Work that takes this many microseconds less in all."""
-        keeps = max(0.0, 1 - saved_us / (self.us(ops) or 1.0))
-        return Edit(keeps=dict.fromkeys(ops, keeps))
+    def faster(self, ops: Iterable[int], part: float = 0.0) -> Edit:
+        """Work that takes this part (0-1) of its time, at another rate or with fewer bytes."""
+        return Edit(keeps=dict.fromkeys(ops, part))
 
     def merged(
         self, groups: Iterable[Sequence[int]], us: Iterable[float] = (), most: bool = True
     ) -> Edit:
-        """Of each group one launch that takes this many microseconds, or as long as its longest. Unless
-        launches are `most` of what groups cost, only their kernels' time is saved where that is little
-        of the step: launching is what costs then, and a CUDA graph does as well."""
+        """Of each group one launch that takes this many microseconds, or as long as its longest, as a
+        pass over the data does. Unless launches are `most` of what groups cost, only their kernels'
+        time is saved where that is little of the step: launching is what costs then, and a CUDA graph
+        does as well."""
         groups = [*groups]
-        times = [*us] or [*map(self.longest, groups)]
+        times = [*us] or [max(map(self.account.exclusive_us.__getitem__, g)) for g in groups]
         places = [at for group in groups for at in group]
-        if not most and not self.worth(self.us(places), KERNELS_TOO):
-            return self.faster(places, self.us(places) - sum(times))
+        if not most and not self.worth(whole := self.us(places), KERNELS_TOO):
+            return self.faster(places, sum(times) / whole if whole else 1.0)
         firsts = {group[0]: time for group, time in zip(groups, times, strict=True)}
         exclusive = self.account.exclusive_us
         keeps = {at: us / (exclusive[at] or self.ops[at].us or 1.0) for at, us in firsts.items()}
         return Edit(keeps=keeps, drops=frozenset(places) - firsts.keys())
+
+    def moving(self, ops: Iterable[int], part: float) -> float:
+        """What one launch takes that moves this part (0-1) of the bytes of all of `ops`, in
+        microseconds: each takes `FLOOR_US` without any."""
+        times = map(self.account.exclusive_us.__getitem__, ops)
+        return FLOOR_US + part * sum(max(0.0, us - FLOOR_US) for us in times)
+
+    def filled(self, at: int) -> float:
+        """The part (0-1) of the SMs for which a launch has a block, 1 where that is not known; a copy
+        needs none."""
+        launch, sms = self.launches[at], self.device.sm_count if self.device else 0
+        if launch and launch.blocks and sms:
+            return min(1.0, launch.blocks / sms)
+        return float(launch is not None)
+
+    def alongside(self, ops: Sequence[int], period: int = 1) -> float:
+        """What passes of `period` launches each take side by side on all SMs, in microseconds: the
+        longest of each of a pass's launches takes its time all the same."""
+        us = self.account.exclusive_us
+        longest = (max(us[at] for at in ops[i::period]) for i in range(period))
+        return max(sum(us[at] * self.filled(at) for at in ops), sum(longest))
+
+    def left(self, edit: Edit, ops: Iterable[int]) -> float:
+        """What work takes after a change, in microseconds."""
+        kept = (at for at in ops if at not in edit.drops)
+        return sum(self.account.exclusive_us[at] * edit.keeps.get(at, 1.0) for at in kept)
 
     def made(self, *kinds: CallKind) -> frozenset[int]:
         """The host's calls of these kinds, by their places in `Trace.calls`."""
@@ -370,27 +378,29 @@ class StepFacts:
         self,
         summary: str,
         confidence: Confidence,
-        fix: Edit | float,
+        edit: Edit,
         *,
         ops: Iterable[int] = (),
         gaps: Iterable[int] = (),
         evidence: Sequence[Evidence] = (),
         arithmetic: str | Sequence[str] = (),
         advice: Sequence[str] = (),
+        title: str = "",
+        rule: str = "",
+        where: tuple[str, ...] = (),
     ) -> StepFinding:
-        """A finding of the rule that asks (`program/diagnosis.py` adds its name). `fix`: the change of the
-        step, or the microseconds that its work takes less. Of a whole run, whose start is in it, none is
-        "high"."""
+        """A finding of the rule that asks (`program/diagnosis.py` adds its name and its
+        title, unless others are given). `edit`: the change of the step that its fix is. Of a whole run, whose start is in it, none is "high"."""
         ops, gaps = tuple(ops), tuple(gaps)
         if not self.steady and confidence == "high":
             confidence = "medium"
-        edit = fix if isinstance(fix, Edit) else self.faster(ops, fix)
-        saved = self.replay.saved_us(edit)
+        saved, took, left = self.replay.saved_us(edit), self.us(ops), self.left(edit, ops)
+        stays = f"Of {units.duration(took)} in {'these launches' if len(ops) > 1 else 'it'} {units.duration(left)} stay."
         now, then = units.duration(self.wall_us), units.duration(self.wall_us - saved)
         replayed = f"Replayed with that, the {self.word} takes {then} instead of {now}."
         return StepFinding(
-            rule="",
-            title="",
+            rule=rule,
+            title=title,
             summary=summary,
             confidence=confidence,
             ceiling_us=saved,
@@ -400,10 +410,11 @@ class StepFacts:
             evidence=tuple(evidence),
             arithmetic=(
                 *filter(None, (arithmetic,) if isinstance(arithmetic, str) else arithmetic),
+                *[stays] * (0 < left < took),
                 *[replayed] * (self.trace.timed and saved > 0),
             ),
             advice=tuple(advice),
-            where=self.where(ops) or self.waited(gaps),
+            where=where or self.where(ops) or self.waited(gaps),
         )
 
     def ruled_out(self, reason: str, *evidence: Evidence) -> NoFinding:
@@ -437,8 +448,10 @@ class StepFacts:
     def part(
         self, metric: str, label: str, us: float, meaning: str, limit: Threshold | None = WORTH
     ) -> Evidence:
-        """A time as part of the step's, as evidence with the limit that it must reach."""
-        return fact(metric, label, self.share(us), "fraction", meaning, limit)
+        """A time as part of the step's, as evidence with the limit that it must reach. `meaning`: which
+        part, as "in copies."."""
+        text = f"Part of the {self.word} {meaning}"
+        return fact(metric, label, self.share(us), "fraction", text, limit)
 
 
 def fact(

@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import OTHER_WORK_US, Call, Mark, Op, PythonFrame, Sample
 from ncu_toolkit.program.rules._facts import StepFacts
-from ncu_toolkit.program.traces.builder import own_code
+from ncu_toolkit.program.traces.builder import INSTALLED, own_code
 
 #: Bytes per second.
 STAGED: Final = Threshold(
@@ -66,7 +66,6 @@ _INNER: Final = re.compile(r"<(\w*comp|genexpr|lambda)>$")
 _GLUE: Final = frozenset(
     ("contextlib", "functools", "threading", "multiprocessing", "concurrent", "runpy", "importlib", "queue", "selectors", "asyncio", "abc")
 )  # fmt: skip
-_INSTALLED: Final = re.compile(r".*?(?:site-packages|dist-packages|lib[/\\]python3[^/\\]*)[/\\]")
 
 
 @dataclass(frozen=True)
@@ -323,7 +322,7 @@ def _kind(frame: PythonFrame) -> Literal["own", "passes", "library", "standard",
 @lru_cache(maxsize=1 << 14)
 def _parts(file: str) -> tuple[str, ...]:
     """Package, folders and module of a file: `("torch", "optim", "adam")`."""
-    return tuple(re.split(r"[/\\]", _INSTALLED.sub("", file).removesuffix(".py")))
+    return tuple(re.split(r"[/\\]", INSTALLED.sub("", file).removesuffix(".py")))
 
 
 def module_of(frame: PythonFrame) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import PythonFrame
-from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._facts import LOADER_RANGE, StepFacts
 from ncu_toolkit.program.rules._host import MOST, functions_of, listed, module_of, stacks_in
 from ncu_toolkit.program.rules._words import dear
 
@@ -33,7 +33,6 @@ _IN_LOADER: Final = "torch/utils/data/dataloader"
 _IN_WORKER: Final = "torch/utils/data/_utils/worker"
 _FETCH: Final = "torch/utils/data/_utils/fetch"
 _PINNING: Final = "torch/utils/data/_utils/pin_memory"
-_NEXT: Final = re.compile(r"DataLoader\b.*__next__")
 #: Part of the longest call for a batch below which one makes none.
 _EMPTY: Final = 0.1
 #: Part of its time below which a worker has nothing to do.
@@ -56,7 +55,9 @@ class Loader:
         self.own = {at: us for at, us in stacks.items() if self._in(at, _IN_LOADER)}
         self.us = sum(self.own.values())
         self.range = name
-        marked = _NEXT.search(name) or (s.framework == "torch" and "dataloader" in name.lower())
+        marked = LOADER_RANGE.search(name) or (
+            s.framework == "torch" and "dataloader" in name.lower()
+        )
         if marked and inside > self.us:
             self.us = inside
         fetched = sum(us for at, us in self.own.items() if self._in(at, _FETCH))
@@ -188,7 +189,7 @@ class Loader:
     def _batches(self) -> int:
         """Batches that a step takes, by PyTorch's ranges around each; 1 where there are none."""
         trace, windows = self.s.trace, self.s.step.windows
-        names = {at for at, name in enumerate(trace.names) if _NEXT.search(name)}
+        names = {at for at, name in enumerate(trace.names) if LOADER_RANGE.search(name)}
         marks = [mark for mark in trace.marks if mark.name in names]
         # the call after the last batch makes none
         least = max((x.end - x.start for x in marks), default=0) * _EMPTY * self.alone

@@ -6,7 +6,7 @@ it is likely where they follow each other as the composition has them."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -344,26 +344,38 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
         kinds = [
             None if at in taken else (s.classes[at], s.operations[at] or _name(s, at)) for at in run
         ]
-        at = 0
-        while at < len(run):
-            end, passes = at, 0
-            most = min(SEQUENCE.value, (len(run) - at) / ITEMS.value)
-            for period in range(1, int(most) + 1):
-                if kinds[at] is None or kinds[at + period] != kinds[at]:
-                    continue
-                stop = at
-                while stop < len(run) and kinds[stop] is not None:
-                    if stop >= at + period and kinds[stop] != kinds[stop - period]:
-                        break
-                    stop += 1
-                if (stop - at) // period >= ITEMS.value:
-                    end, passes = stop, (stop - at) // period
-                    break
-            places = tuple(run[at:end])
-            if passes and _of_items(s, places, len(places) // passes):
-                found.append((places, passes))
-            at = max(end, at + 1)
+        for begin, end, period in repeats(kinds, SEQUENCE.value, ITEMS.value):
+            if _of_items(s, places := tuple(run[begin:end]), period):
+                found.append((places, len(places) // period))
     return tuple(found)
+
+
+def repeats(keys: Sequence[object], longest: float, least: float) -> Iterator[tuple[int, int, int]]:
+    """Where up to `longest` keys follow each other again and again, `least` times or more: begin, end,
+    and how many keys repeat. What has the key None repeats nothing."""
+    at = 0
+    while at < len(keys):
+        end = at + 1
+        for period in range(1, int(min(longest, (len(keys) - at) / least)) + 1):
+            stop = at
+            while stop < len(keys) and keys[stop] is not None:
+                if stop >= at + period and keys[stop] != keys[stop - period]:
+                    break
+                stop += 1
+            if stop - at >= least * period:
+                yield at, stop, period
+                end = stop
+                break
+        at = end
+
+
+def small(s: StepFacts, part: float = 1.0) -> dict[int, Launch]:
+    """Launches of fewer blocks than this part of the SMs, but for the optimizer's and collectives."""
+    sms = s.device.sm_count if s.device else 0
+    update = optimizer(s)
+    taken = {*update.ops, *s.of_class("collective")} if update else {*s.of_class("collective")}
+    known = ((at, each) for at, each in enumerate(s.launches) if each and at not in taken)
+    return {at: each for at, each in known if 0 < (each.blocks or 0) < part * sms}
 
 
 def arguments(s: StepFacts, loops: Iterable[tuple[int, ...]]) -> frozenset[int]:

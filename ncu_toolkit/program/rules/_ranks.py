@@ -12,7 +12,7 @@ import msgspec
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.rules._words import ADVICE
-from ncu_toolkit.program.traces.classes import exchange_kind, kernel_class
+from ncu_toolkit.program.traces.classes import collectives, kernel_class
 from ncu_toolkit.program.traces.ranks import WORTH, Job, RankRow
 
 #: An all-reduce of whole numbers: of gradients there is none.
@@ -199,10 +199,7 @@ def _unused(step: Step) -> bool:
 
 def _all_reduces(trace: Trace) -> set[int]:
     """All-reduces by their places in `Trace.shapes`."""
-    return {
-        i for i, shape in enumerate(trace.shapes)
-        if kernel_class(shape).id == "collective" and exchange_kind(shape.kernel) == "all-reduce"
-    }  # fmt: skip
+    return {i for i, kind in collectives(trace).items() if kind == "all-reduce"}
 
 
 def _reads_map(usual: ProgramDiagnosis) -> StepFinding | None:

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Final
@@ -11,7 +11,7 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import ProgramDiagnosis, PythonFrame
+from ncu_toolkit.program.model import PythonFrame, StepFinding
 from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.rules._host import (
     MOST,
@@ -112,28 +112,22 @@ def dear(ran: Sequence[HostTime], us: float, of: str, otherwise: str = "") -> tu
     return tuple(advice)
 
 
-def with_host(found: ProgramDiagnosis) -> ProgramDiagnosis:
-    """A diagnosis with advice for the libraries whose functions the trace names (findings of idle time
-    have it from their own stacks), and of a run without a step what the host does in its long waits."""
-    frames = found.step.trace.frames
-    findings = []
-    for each in found.findings:
-        own = [w for w in libraries() if each.rule in w.causes and _called(w, frames)]
-        if own and each.rule != HOST_WORK and not each.good:
-            advice = (*(words.advice for words in own), *each.advice)
-            each = msgspec.structs.replace(each, advice=advice)
-        findings.append(each)
-    notes = (*found.notes, *_waits(found))
-    return msgspec.structs.replace(found, findings=tuple(findings), notes=notes)
+def of_library(s: StepFacts, finding: StepFinding) -> StepFinding:
+    """With advice for the libraries whose functions the trace names; findings of idle time have it
+    from their own stacks."""
+    own = [w for w in libraries() if finding.rule in w.causes and _called(w, s.trace.frames)]
+    if not own or finding.rule == HOST_WORK or finding.good:
+        return finding
+    advice = (*(words.advice for words in own), *finding.advice)
+    return msgspec.structs.replace(finding, advice=advice)
 
 
-def _waits(found: ProgramDiagnosis) -> Iterator[str]:
+def long_waits(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
     """What the host does while the GPU of a run without a step waits for long. How much of that is the
     program's start is not known, so it is no gain."""
-    s = StepFacts(found.step, found.account)
     if s.steady or s.lacks("wall time", "host calls"):
         return
-    explained = {at for finding in found.findings for at in finding.gaps}
+    explained = {at for finding in shown for at in finding.gaps}
     late = [x for x in away(s) if not staged(s, x) and explained.isdisjoint(x.gaps)]
     us = sum(each.us for each in late)
     if not s.worth(us):

@@ -54,8 +54,7 @@ def find(s: StepFacts) -> StepOutcome:
     gaps = s.idle("allocation")
     us = s.idle_us(gaps)
     evidence = (
-        s.part("idle_allocation", "Idle while memory is allocated", us,
-               f"Part of the {s.word} in which the GPU waited for a call that allocates or frees memory."),
+        s.part("idle_allocation", "Idle while memory is allocated", us, "in which the GPU waited for a call that allocates or frees memory."),
         fact("allocations", "Calls", len(calls), "count", f"Calls in the {s.word} that allocate or free memory of the GPU."),
     )  # fmt: skip
     if not s.worth(us):

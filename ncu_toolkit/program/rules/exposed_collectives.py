@@ -29,7 +29,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._words import ADVICE
-from ncu_toolkit.program.traces.classes import EXCHANGES, exchange_kind
+from ncu_toolkit.program.traces.classes import EXCHANGES, collectives
 
 TITLE: Final = "Exposed communication"
 #: The same, of one kind of exchange between the ranks of a job (`_ranks`).
@@ -43,23 +43,20 @@ def find(s: StepFacts) -> StepOutcome:
     if not places:
         return s.ruled_out(f"The {s.word} has no collective.")
     us, took = s.us(places), sum(s.ops[at].us for at in places)
-    edit = Edit(beside=frozenset(places))
     evidence = (
-        s.part("collectives", "Collectives alone", us, f"Part of the {s.word} in which collectives ran alone."),
+        s.part("collectives", "Collectives alone", us, "in which collectives ran alone."),
         fact("collectives_hidden", "Hidden", 1 - us / took if took else 0.0, "fraction", "Part of the collectives' time that other work hides."),
     )  # fmt: skip
-    if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
+    if not s.worth(us):
         return s.ruled_out("Other work hides the collectives.", *evidence)
-    times = Counter[str]()
-    for at in places:
-        times[exchange_kind(s.step.trace.shapes[s.ops[at].shape].kernel)] += (
-            s.ops[at].end - s.ops[at].start
-        )
+    kinds, times = collectives(s.trace), Counter[str]()
+    for op in map(s.ops.__getitem__, places):
+        times[kinds[op.shape]] += op.end - op.start
     kind = max(times, key=times.__getitem__)
     return s.finding(
         f"{units.counted(len(places), 'collective')}: {s.of_step(us)} not overlapped with compute.",
         "medium",
-        edit,
+        Edit(beside=frozenset(places)),
         ops=places,
         evidence=evidence,
         arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}.",

@@ -62,7 +62,7 @@ def find(s: StepFacts) -> StepOutcome:
     idle = s.idle_us(range(len(s.gaps)))
     evidence = (
         fact("first_launches", "First launches", new, "fraction", f"Part of the {s.word}'s launches that are the first of their kernel.", NEW),
-        s.part("idle", "GPU idle", idle, f"Part of the {s.word} in which the GPU does nothing.", IDLE),
+        s.part("idle", "GPU idle", idle, "in which the GPU does nothing.", IDLE),
     )  # fmt: skip
     if s.steady or new < NEW.value or not s.worth(idle, IDLE):
         return s.ruled_out("It is not a first pass alone.", *evidence)

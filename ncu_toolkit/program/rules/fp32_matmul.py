@@ -35,6 +35,7 @@ from ncu_toolkit.base.hardware.specs import spec
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome, fact
 
 TITLE: Final = "FP32 matrix products on CUDA cores"
@@ -99,7 +100,7 @@ def find(s: StepFacts) -> StepOutcome:
     us, others = s.us(limited), s.us(products)
     evidence = (
         s.part("fp32_products", "FP32 products", us,
-               f"Part of the {s.word} in products whose names prove FP32 on CUDA cores, and whose counters, if known, say that it limits them."),
+               "in products whose names prove FP32 on CUDA cores, and whose counters, if known, say that it limits them."),
         fact("products", "All products", s.share(others), "fraction", f"Part of the {s.word} in matrix products and convolutions."),
     )  # fmt: skip
     if not s.worth(us):
@@ -110,14 +111,14 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The rates of this GPU's tensor cores are not known.", "device")
     kind, ratio = rate
     # what memory moves takes as long then
-    stays = sum(s.us([at]) * max(1 / ratio, _of(s, at, "dram_utilization", 0.0)) for at in limited)
+    keeps = {at: max(1 / ratio, _of(s, at, "dram_utilization", 0.0)) for at in limited}
     convolutions = s.us(at for at in plain if s.classes[at] == "convolution")
     sure: Confidence = "high" if kind == "TF32" and convolutions < us / 2 else "medium"
     unnamed = " The trace does not name the GPU: what its tensor cores gain is not known."
     return s.finding(
         f"{units.counted(len(limited), 'product')} in FP32: {s.of_step(us)}. None uses tensor cores.{unnamed * (not named)}",
         sure if named else "low",
-        us - stays,
+        Edit(keeps=keeps),
         ops=limited,
         evidence=(
             *evidence,
@@ -125,7 +126,7 @@ def find(s: StepFacts) -> StepOutcome:
                  f"Rate of {kind} on tensor cores over that of FP32 on CUDA cores, by the data sheet."),
         ),
         arithmetic=f"{kind} on tensor cores has {'' if named else 'at most '}{units.ratio(ratio)} the rate of FP32 on CUDA cores. The products "
-            f"take {units.duration(us)} now, and then at least {units.duration(stays)}: by that rate, or as long as memory is busy.",
+            "take as long as that rate says, or as memory is busy.",
         advice=_advice(s, kind, bool(convolutions)),
     )  # fmt: skip
 

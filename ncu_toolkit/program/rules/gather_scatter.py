@@ -32,6 +32,7 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.kernel import authored
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact, grid_text
 
 TITLE: Final = "Gathers and scatters by index"
@@ -78,7 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
     us = s.us(places)
     adds = [at for at in places if _ADDS.search(_named(s, at))]
     evidence = (
-        s.part("indexed", "Gathers and scatters", us, f"Part of the {s.word} in kernels that read or write rows by an index.", SHARE),
+        s.part("indexed", "Gathers and scatters", us, "in kernels that read or write rows by an index.", SHARE),
         fact("index_launches", "Such launches", len(places), "count", "Launches of such kernels."),
     )  # fmt: skip
     if not s.worth(us, SHARE):
@@ -90,7 +91,8 @@ def find(s: StepFacts) -> StepOutcome:
     )
     # a sum over neighbours reads the rows all the same, and writes none of them
     graph = bool(adds) and not rows
-    stays = (us - s.us(adds)) / 2 * graph
+    keeps = dict.fromkeys((*places, *rows), 0.0)
+    keeps |= dict.fromkeys({*places}.difference(adds), 0.5 * graph)
     pyg = graph and any("torch_geometric" in line for line in s.trace.lines)
     times = Counter[str]()
     for at in places:
@@ -107,10 +109,10 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} gather or scatter rows by an index: {s.of_step(us)}{largest}. {named}.{products}",
         "medium" if s.worth(us, MOST) else "low",
-        us + s.us(rows) - stays,
-        ops=sorted((*places, *rows)),
+        Edit(keeps=keeps),
+        ops=sorted(keeps),
         evidence=evidence,
-        arithmetic=f"A sparse product reads the rows that are gathered, and writes none: {units.duration(stays)} of {units.duration(us)} stay."
+        arithmetic="A sparse product reads the rows that are gathered, and writes none."
         if graph
         else f"All {units.duration(us)} go if what follows reads the rows where they are{', and products of one row too' * bool(products)}.",
         advice=s.advice(

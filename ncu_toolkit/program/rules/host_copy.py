@@ -28,8 +28,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.hardware.specs import Link, host_link
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
@@ -131,7 +129,7 @@ def _tiny(s: StepFacts) -> StepFinding | None:
     us, idle, size = s.us(places), s.idle_us(gaps), s.moved(places) or 0
     if not s.worth(us + idle):
         return None
-    finding = s.finding(
+    return s.finding(
         f"{units.count(len(places))} copies of {units.si(size / len(places), 'B')} on average, one by one: with the idle time around them they take "
         f"{s.of_step(us + idle)}, for {units.si(size, 'B')}.",
         "high",
@@ -139,13 +137,13 @@ def _tiny(s: StepFacts) -> StepFinding | None:
         ops=places,
         gaps=gaps,
         evidence=(
-            s.part("tiny_copies", "In tiny copies", us + idle, f"Part of the {s.word} in such copies and in the idle time around them."),
+            s.part("tiny_copies", "In tiny copies", us + idle, "in such copies and in the idle time around them."),
             fact("tiny_copy_count", "Tiny copies", len(places), "count", "Copies that take as long as one of no bytes.", TIMES),
         ),
         arithmetic="One copy of all bytes takes microseconds.",
         advice=s.advice(**(_INSIDE if inside else _ONCE)),
+        title=_TINY,
     )  # fmt: skip
-    return msgspec.structs.replace(finding, title=_TINY)
 
 
 def _bulk(s: StepFacts) -> StepOutcome:
@@ -178,8 +176,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Pinned copies in both directions can overlap with the kernels.")
     sorted_out = pageable or all(s.ops[at].pinned for at in copies)
     evidence = tuple(filter(None, (
-        s.part("copies_exposed", "Exposed copies", us,
-               f"Part of the {s.word} in which the GPU copied from or to the host, or waited for that, and computed nothing."),
+        s.part("copies_exposed", "Exposed copies", us, "in which the GPU copied from or to the host, or waited for that, and computed nothing."),
         fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be.")
         if sorted_out else None,
         fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved.") if size is not None else None,

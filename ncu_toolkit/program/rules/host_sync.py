@@ -30,8 +30,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Call, Edit
 from ncu_toolkit.program.rules import _patterns
@@ -86,8 +84,7 @@ def find(s: StepFacts) -> StepOutcome:
         late, earlier = [], 0.0
     calls = [call for call in s.calls if call.kind == "sync"]
     evidence = (
-        s.part("idle_sync", "Idle after synchronising", us,
-               f"Part of the {s.word} in which the GPU had nothing to do because the host had waited for it."),
+        s.part("idle_sync", "Idle after synchronising", us, "in which the GPU had nothing to do because the host had waited for it."),
         fact("sync_calls", "Synchronising calls", len(calls), "count", f"Calls in the {s.word} that wait for the GPU."),
     )  # fmt: skip
     if not s.worth(saved) or not (gaps or late):
@@ -107,7 +104,10 @@ def find(s: StepFacts) -> StepOutcome:
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
     times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
     times = max(times, len(waiting)) if late else times
-    finding = s.finding(
+    where = s.waited(gaps)
+    if s.idle_us(gaps) < earlier:
+        where = s.lines((call, call.end - call.start) for call in waiting)
+    return s.finding(
         f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
         f"because of that{then}.{f' {few}' * bool(reads)}",
         "high" if s.steady else "medium",
@@ -121,11 +121,8 @@ def find(s: StepFacts) -> StepOutcome:
             *_LESS_OFTEN * (bool(reads) and not s.framework),
             *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
         ),
+        where=where,
     )
-    where = s.waited(gaps)
-    if s.idle_us(gaps) < earlier:
-        where = s.lines((call, call.end - call.start) for call in waiting)
-    return msgspec.structs.replace(finding, where=where or finding.where)
 
 
 def _without_trials(s: StepFacts, gaps: list[int]) -> list[int]:

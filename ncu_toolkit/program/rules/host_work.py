@@ -32,8 +32,6 @@ from collections.abc import Sequence
 from itertools import pairwise, starmap
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit, StepFinding
 from ncu_toolkit.program.rules import _words
@@ -103,8 +101,7 @@ def find(s: StepFacts) -> StepOutcome:
     us = min(sum(each.us for each in late), s.idle_us(gaps))
     longest = max((each.end - each.start for each in late), default=0) / 1e3
     evidence = (
-        s.part("idle_long", "Idle in long gaps", us,
-               f"Part of the {s.word} in which the GPU waited for a launch that came late by hundreds of microseconds."),
+        s.part("idle_long", "Idle in long gaps", us, "in which the GPU waited for a launch that came late by hundreds of microseconds."),
         fact("idle_longest", "Longest gap", longest, "us", "The longest of them.", OTHER_WORK),
     )  # fmt: skip
     if not s.worth(us):
@@ -116,7 +113,7 @@ def find(s: StepFacts) -> StepOutcome:
     pieces = (
         f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.",
     )
-    found = s.finding(
+    return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {several}, {doing.words}",
         "high" if doing.sure else "medium",
         Edit(moved=s.ending(gaps)),
@@ -124,8 +121,9 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=pieces + doing.rows,
         advice=doing.advice,
+        title=doing.title,
+        where=doing.lines,
     )  # fmt: skip
-    return msgspec.structs.replace(found, title=doing.title, where=doing.lines or found.where)
 
 
 class _Doing:
@@ -233,8 +231,8 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     ]
     module = next(filter(None, map(_MODULE.search, modules)), None)
     what = f" {module[1]}" if module else ""
-    meaning = f"Part of the {s.word} in which the GPU waited and code was loaded."
-    found = s.finding(
+    meaning = "in which the GPU waited and code was loaded."
+    return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(own), 'piece')}, until the program has compiled{what} and loaded the code. "
         f"That goes on {'from step to step' if s.steady else 'to the end of the run'}.",
         "high",
@@ -242,9 +240,9 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
         gaps=gaps,
         evidence=(s.part("idle_compiling", "Idle until code was loaded", us, meaning),),
         advice=s.advice(**_ANEW),
+        title=AGAIN,
+        where=s.lines((each.back, each.us) for each in own),
     )
-    where = s.lines((each.back, each.us) for each in own)
-    return msgspec.structs.replace(found, title=AGAIN, where=where or found.where)
 
 
 def _by_xla(ranges: Ranges) -> bool:

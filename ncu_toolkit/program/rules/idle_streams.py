@@ -26,14 +26,12 @@ CUDA C++ Best Practices Guide, "Occupancy" (more blocks than SMs); CUDA C++ Prog
 
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Launch
 from ncu_toolkit.kernel.diagnosis.kernel import authored, made_by
 from ncu_toolkit.kernel.diagnosis.rules import title
 from ncu_toolkit.kernel.diagnosis.rules.grid_too_small import CALL, split
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
@@ -66,13 +64,11 @@ def find(s: StepFacts) -> StepOutcome:
     sms = s.device.sm_count if s.device else 0
     if not sms:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
-    small = _small(s, sms)
+    few = _patterns.small(s, FILLS.value)
+    small = {at: launch for at, launch in few.items() if s.ops[at].us >= LONG.value}
     us = s.us(small)
-    blocks_of = {at: launch.blocks or 0 for at, launch in small.items()}
-    filled = {at: s.account.exclusive_us[at] * blocks_of[at] / sms for at in small}
     evidence = (
-        s.part("small_grids", "In small grids", us,
-               f"Part of the {s.word} in launches of fewer blocks than half of the SMs, running alone.", SHARE),
+        s.part("small_grids", "In small grids", us, "in launches of fewer blocks than half of the SMs, running alone.", SHARE),
         fact("small_launches", "Such launches", len(small), "count", "Launches of so few blocks."),
     )  # fmt: skip
     if not s.worth(us, SHARE):
@@ -83,42 +79,26 @@ def find(s: StepFacts) -> StepOutcome:
     # time that a launch takes anyway
     alone = sum(launch is not None for launch in s.launches) == 1
     authors = [at for at in small if alone or authored(small[at].kernel)]
-    least = sum(s.us([at]) - max(filled[at], LONG.value * (not alone)) for at in authors)
-    grid = least >= OWN.value * (us - sum(filled.values()))
+    edit = Edit(keeps={at: s.filled(at) for at in small})
+    least = sum(s.us([at]) - max(s.left(edit, [at]), LONG.value * (not alone)) for at in authors)
+    grid = least >= OWN.value * (us - s.left(edit, small))
     work = authors if grid else [*small]
-    us, stays = s.us(work), sum(filled[at] for at in work)
-    blocks = {blocks_of[at] for at in work}
-    few = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
+    us, blocks = s.us(work), {small[at].blocks or 0 for at in work}
+    most = "at most " * (len(blocks) > 1) + units.counted(max(blocks), "block")
     work.sort(key=s.account.exclusive_us.__getitem__, reverse=True)
     first = small[work[0]]
     triton = s.framework == "torch" and first.kernel.isidentifier()
-    finding = s.finding(
-        f"{units.counted(len(work), 'launch', 'launches')} of {few} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
+    names = units.shortlist([*dict.fromkeys(small[at].function for at in work)], 1)
+    return s.finding(
+        f"{units.counted(len(work), 'launch', 'launches')} of {most} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
         "medium" if grid else "low",
-        us - stays,
+        Edit(keeps={at: edit.keeps[at] for at in work}),
         ops=sorted(work),
         evidence=evidence,
-        arithmetic=f"With all SMs at work, a block each, the same blocks take {units.duration(stays)} instead of {units.duration(us)}.",
+        arithmetic="The same blocks take their part of the SMs, with a block on each.",
         advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
         if grid
         else s.advice(**_ADVICE),
+        rule=GRID * grid,
+        title=f"{title(GRID)} in {names}" * grid,
     )
-    if not grid:
-        return finding
-    names = units.shortlist([*dict.fromkeys(small[at].function for at in work)], 1)
-    return msgspec.structs.replace(finding, rule=GRID, title=f"{title(GRID)} in {names}")
-
-
-def _small(s: StepFacts, sms: int) -> dict[int, Launch]:
-    """Launches of few blocks that take longer than to start and end, but for the optimizer's."""
-    update = _patterns.optimizer(s)
-    taken = set(update.ops) if update else set()
-    return {
-        at: launch
-        for at, launch in enumerate(s.launches)
-        if launch is not None
-        and at not in taken
-        and s.classes[at] != "collective"
-        and 0 < (launch.blocks or 0) < FILLS.value * sms
-        and s.ops[at].us >= LONG.value
-    }

@@ -28,8 +28,6 @@ without graphs; PyTorch documentation, "CUDA Graphs".
 
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
@@ -78,8 +76,7 @@ def find(s: StepFacts) -> StepOutcome:
     us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
     small = f" ({units.duration(copies)} of it in copy calls)" * (s.share(copies) >= 0.01)
     evidence = (
-        s.part("idle_late", "Idle, launched late", us,
-               f"Part of the {s.word} in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
+        s.part("idle_late", "Idle, launched late", us, "in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
         fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", MANY),
         fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
     )  # fmt: skip
@@ -89,7 +86,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
     if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
-    finding = s.finding(
+    return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next work was not launched yet{small}: "
         f"the host takes longer for a launch than the GPU for the work.",
         "high" if s.worth(us - len(late) * RECORDED[0] / 1e3, WAITING) else "low",
@@ -98,5 +95,5 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}.",
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
+        title=_EAGER * eager(s),
     )
-    return msgspec.structs.replace(finding, title=_EAGER) if eager(s) else finding

@@ -77,7 +77,7 @@ def find(s: StepFacts) -> StepOutcome:
         kinds[kind] += s.account.exclusive_us[at]
     large = sorted((x for x in kinds if x and kinds[x] >= _NAMED * us), key=lambda x: -kinds[x])
     evidence = (
-        s.part("layout", "Copies and conversions", us, f"Part of the {s.word} in kernels and copies that only move data within the GPU's memory."),
+        s.part("layout", "Copies and conversions", us, "in kernels and copies that only move data within the GPU's memory."),
     )  # fmt: skip
     if not s.worth(us):
         reason = f"Copies and conversions on the GPU take little of the {s.word}."
@@ -95,7 +95,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{text}: {s.of_step(us)}.",
         "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
-        us,
+        s.faster(places),
         ops=places,
         evidence=evidence,
         advice=s.advice(advice, torch=tuple(fixes) or (advice,)),

@@ -27,12 +27,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import NoFinding
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
 from ncu_toolkit.program.model import StepFinding
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
@@ -54,12 +51,10 @@ _LISTS: Final = (
     "torch._foreach_add_ for other updates.",
     "Or torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, which does that.",
 )
-#: Words that Adam reads and writes for each parameter in one pass: the parameter, its gradient and two
-#: moments read, all but the gradient written.
-_FUSED: Final = 7
-#: The same of addcdiv, the launch that moves most, and of all launches of the foreach form (multiply,
-#: lerp, multiply, addcmul, sqrt, divide, add, addcdiv).
-_LARGEST, _FOREACH = 4, 20
+#: Words that Adam reads and writes for each parameter in one pass (the parameter, its gradient and two
+#: moments read, all but the gradient written), and in the launches of its formula: multiply, lerp,
+#: multiply, addcmul, sqrt, divide, add, addcdiv.
+_FUSED, _FORMULA = 7, 20
 MANY: Final = Threshold(
     24.0, "a fused optimizer takes a launch for a few dozen tensors of one type"
 )
@@ -84,25 +79,23 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
     us, idle = s.us(ops), s.idle_us(gaps)
     words = Counter(s.operations[at] or s.classes[at] for at in ops)
-    left = sum(max(0.0, s.account.exclusive_us[at] - FLOOR_US) for at in ops) / len(words)
     evidence = (
-        s.part("optimizer", "Loops over parameters", us + idle, f"Part of the {s.word} in such loops, with the gaps between their launches."),
+        s.part("optimizer", "Loops over parameters", us + idle, "in such loops, with the gaps between their launches."),
         fact("optimizer_launches", "Their launches", len(ops), "count", f"Launches of such loops in the {s.word}.", MANY),
     )  # fmt: skip
-    finding = s.finding(
+    return s.finding(
         f"{units.count(len(ops))} elementwise launches ({units.listed([word for word, _ in words.most_common(3)])}) pass over one tensor "
         f"after another, as an average of the parameters (EMA) or an update of them does. "
         f"With the gaps between them they take {s.of_step(us + idle)}.",
         "medium",
-        s.merged([ops], [left]),
+        s.merged([ops], [s.moving(ops, 1 / len(words))]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=f"In lists of tensors a launch takes dozens of them: {units.duration(left)} stay of {units.duration(us)}, "
-        f"and none of {units.duration(idle)} between them.",
+        arithmetic=f"In lists of tensors a launch takes dozens of them, and no gaps ({units.duration(idle)}) are between them.",
         advice=s.advice("Pass over all tensors in one launch.", torch=_LISTS, xla=("Put the loop into the jitted step, so that XLA fuses it.",)),
+        title=_LOOPS,
     )  # fmt: skip
-    return msgspec.structs.replace(finding, title=_LOOPS)
 
 
 def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
@@ -110,53 +103,35 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
     us = s.us(ops)
     name = update.name or ("A hand-written optimizer" if update.written else "The optimizer")
     evidence = (
-        s.part("optimizer", "Optimizer", us, f"Part of the {s.word} in launches of the optimizer."),
+        s.part("optimizer", "Optimizer", us, "in launches of the optimizer."),
         fact("optimizer_launches", "Its launches", len(ops), "count", f"Launches of the optimizer in the {s.word}."),
     )  # fmt: skip
     if update.foreach:
         kernels = {launch.kernel for at in ops if (launch := s.launches[at])}
         if any("fused" in kernel.lower() for kernel in kernels) or len(kernels) < 4:
             return s.ruled_out("The optimizer is fused.", *evidence)
-        left = us * _FUSED / _FOREACH
         gaps: list[int] = []
         text = f"The optimizer passes over the parameters in {len(kernels)} kinds of launches and takes {s.of_step(us)}."
-        how = f"A fused Adam moves {_FUSED} words for each parameter, these launches about {_FOREACH}: "
-        how += f"{units.duration(us)} × {_FUSED}/{_FOREACH} = {units.duration(left)} stay."
     else:
         if len(ops) < MANY.value:
             return s.ruled_out("The optimizer takes few launches.", *evidence)
-        left = sum(_stays(s, group) for group in update.each)
         gaps = _patterns.gaps_within(s, ops)
         roots = sum(s.operations[at] == "sqrt" for at in ops)
         each = f", about {round(len(ops) / roots)} for each of {roots} parameters" if roots else ""
         text = f"{name} updates the parameters in {units.count(len(ops))} launches{each}. With the gaps between them they take "
         text += f"{s.of_step(us + s.idle_us(gaps))}."
-        how = f"One pass of Adam moves {_FUSED} words for each parameter, the longest launch {_LARGEST}: {units.duration(left)} stay "
-        how += f"of {units.duration(us)} and {units.duration(s.idle_us(gaps))} between them."
     made = f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name in _FORMS else 'AdamW'}(..., fused=True)."
     return s.finding(
         text,
         "medium" if update.foreach and not update.name else "high",
-        s.faster(ops, us - left) if update.foreach else s.merged([ops], [left]),
+        s.merged([ops], [s.moving(ops, _FUSED / _FORMULA)]),
         ops=ops,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=(how,),
+        arithmetic=f"A fused Adam moves {_FUSED} words for each parameter in a pass, the launches of its formula {_FORMULA}.",
         advice=s.advice(
             "Update all parameters in one launch.",
             torch=_WRITTEN if update.written else (made, _OTHERS),
             xla=("Put the update into the jitted step, so that XLA fuses it.",),
         ),
     )
-
-
-def _stays(s: StepFacts, group: tuple[int, ...]) -> float:
-    """What one pass over the parameters of a group takes at least: its longest launches without what
-    launching costs, for all words."""
-    words = {s.operations[at] for at in group}
-    parameters = sum(s.operations[at] == "addcdiv" for at in group) or round(
-        len(group) / max(1, len(words))
-    )
-    longest = sorted((s.account.exclusive_us[at] for at in group), reverse=True)
-    passes = sum(max(0.0, us - FLOOR_US) for us in longest[: max(1, parameters)])
-    return min(sum(longest), passes * _FUSED / _LARGEST)

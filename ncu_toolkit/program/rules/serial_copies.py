@@ -47,19 +47,16 @@ def find(s: StepFacts) -> StepOutcome:
                 "The trace does not show which copies are from pinned memory.", "memory kinds"
             )
         return s.ruled_out(f"The {s.word} copies nothing from or to pinned memory.")
-    kernels = {(op.process, op.device, op.stream) for op in s.ops if op.kind == "kernel"}
-    inline = [
-        at for at in pinned if (s.ops[at].process, s.ops[at].device, s.ops[at].stream) in kernels
-    ]
+    kernels = {op.queue for op in s.ops if op.kind == "kernel"}
+    inline = [at for at in pinned if s.ops[at].queue in kernels]
     us = s.us(inline)
     size = s.moved(inline)
     evidence = tuple(filter(None, (
         s.part("copies_inline", "Copies not overlapped", us,
-               f"Part of the {s.word} in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
+               "in which the GPU copied pinned memory and computed nothing, on a stream that has kernels."),
         None if size is None else fact("inline_bytes", "Bytes", size, "B", "Bytes that they moved."),
     )))  # fmt: skip
-    edit = Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline))
-    if not s.worth(us) or not s.worth(s.replay.saved_us(edit)):
+    if not s.worth(us):
         reason = "Copies from or to pinned memory overlap with kernels, or are short."
         return s.ruled_out(reason, *evidence)
     ways = "each direction" if len({s.ops[at].path for at in inline}) > 1 else "the copies"
@@ -67,7 +64,7 @@ def find(s: StepFacts) -> StepOutcome:
     return s.finding(
         f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the kernels' stream, not overlapped with anything: {s.of_step(us)}.",
         "medium",
-        edit,
+        Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline)),
         ops=inline,
         evidence=evidence,
         advice=s.advice(

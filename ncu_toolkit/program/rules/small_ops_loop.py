@@ -25,11 +25,9 @@ Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Launch
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
@@ -65,7 +63,11 @@ def find(s: StepFacts) -> StepOutcome:
     sms = s.device.sm_count if s.device else 0
     if not sms:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
-    loops = list(_loops(s, sms))
+    few, loops = _patterns.small(s), list[tuple[int, ...]]()
+    for queue in s.queues:
+        shapes = [s.ops[at].shape if at in few else None for at in queue]
+        found = _patterns.repeats(shapes, PERIOD.value, TIMES.value)
+        loops += [queue[begin:end] for begin, end, _ in found]
     alike = {at for loop in loops for at in loop}
     items = [(run, passes) for run, passes in _patterns.items(s) if not alike.intersection(run)]
     items = [(run, passes) for run, passes in items if run not in _patterns.parameters(s)]
@@ -79,10 +81,9 @@ def find(s: StepFacts) -> StepOutcome:
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
     periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
-    times = [_stays(s, loop, sms, period) for loop, period in zip(loops, periods, strict=True)]
-    stays = sum(times)
+    times = map(s.alongside, loops, periods)
     evidence = (
-        s.part("small_loops", "In such loops", us + idle, f"Part of the {s.word} in loops of small launches, with the gaps between them."),
+        s.part("small_loops", "In such loops", us + idle, "in loops of small launches, with the gaps between them."),
         fact("loop_passes", "Longest loop", max(map(len, loops), default=0), "count", "Launches of the longest loop.", TIMES),
     )  # fmt: skip
     if not loops:
@@ -96,65 +97,19 @@ def find(s: StepFacts) -> StepOutcome:
     name = launch.function if launch else ""
     varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
     varied = varied and s.framework == "torch"
-    kinds = f"{name} with {units.counted(_blocks(launch), 'block')} on {sms} SMs"
+    kinds = (
+        f"{name} with {units.counted(getattr(launch, 'blocks', None) or 0, 'block')} on {sms} SMs"
+    )
     if passes:
         kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
     return s.finding(
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)}. One {'batched pass over all items' if passes else 'launch'} could replace a loop.",
         "low",
-        s.merged([*loops, *copies], [*times, *map(s.longest, copies)]),
+        s.merged([*loops, *copies], [*times, *map(s.alongside, copies)]),
         ops=places,
         gaps=gaps,
         evidence=evidence,
-        arithmetic=f"Side by side on all SMs, a block each, these blocks take {units.duration(stays)} instead of {units.duration(us)}, and the "
-        f"gaps between them ({units.duration(idle)}) disappear.",
+        arithmetic=f"Side by side on all SMs, with a block each, they leave no gaps ({units.duration(idle)}).",
         advice=(*_ITEMS * varied, *products, *s.advice(**_ADVICE)),
     )
-
-
-def _blocks(launch: Launch | None) -> int:
-    """Blocks of a launch; 0 where they are not recorded, and of what is no kernel."""
-    return launch.blocks or 0 if launch else 0
-
-
-def _stays(s: StepFacts, loop: tuple[int, ...], sms: int, period: int = 1) -> float:
-    """The time of a loop's blocks side by side: each launch holds its part of the SMs; the longest of
-    each of a pass's `period` launches takes its time all the same."""
-    work = sum(
-        s.account.exclusive_us[at] * min(1.0, (_blocks(s.launches[at]) or sms) / sms) for at in loop
-    )
-    longest = (max(s.account.exclusive_us[at] for at in loop[i::period]) for i in range(period))
-    return max(work, sum(longest))
-
-
-def _loops(s: StepFacts, sms: int) -> Iterator[tuple[int, ...]]:
-    """Runs of launches with grids below the SMs, in which each is of the shape PERIOD or fewer
-    launches before, TIMES passes or more. An optimizer's launches are left out, and collectives."""
-    update = _patterns.optimizer(s)
-    taken = set(update.ops) if update else set()
-    for queue in s.queues:
-        small = [
-            0 < _blocks(s.launches[at]) < sms and at not in taken and s.classes[at] != "collective"
-            for at in queue
-        ]
-        at = 0
-        while at < len(queue):
-            end = at
-            for period in range(1, int(PERIOD.value) + 1):
-                stop = at
-                while (
-                    stop < len(queue)
-                    and small[stop]
-                    and (
-                        stop < at + period
-                        or s.ops[queue[stop]].shape == s.ops[queue[stop - period]].shape
-                    )
-                ):
-                    stop += 1
-                if stop - at >= TIMES.value * period:
-                    end = stop
-                    break
-            if end > at:
-                yield queue[at:end]
-            at = max(end, at + 1)

@@ -41,9 +41,9 @@ def find(s: StepFacts) -> StepOutcome:
     found = _patterns.composed(s)
     groups = [group for each in found.values() for group in each]
     places = [at for group in groups for at in group]
-    us, stays = s.us(places), sum(map(s.longest, groups))
+    us = s.us(places)
     evidence = (
-        s.part("written_out", "Unfused", us, f"Part of the {s.word} in launches that compute a known function step by step."),
+        s.part("written_out", "Unfused", us, "in launches that compute a known function step by step."),
     )  # fmt: skip
     if not groups:
         return s.ruled_out("No norm, GELU, softmax or loss is unfused.", *evidence)
@@ -56,7 +56,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.merged(groups, most=False),
         ops=places,
         evidence=evidence,
-        arithmetic=f"One kernel passes over the data once, as the longest launch of each does: {units.duration(stays)} in all.",
+        arithmetic="One kernel passes over the data once, as the longest launch of each does.",
         advice=s.advice(
             "Compute each in one kernel.",
             torch=(

@@ -48,14 +48,15 @@ def find(s: StepFacts) -> StepOutcome:
     handed = min(s.us(products), soft)
     evidence = (
         s.part("attention_between", "Between the products", inner,
-               f"Part of the {s.word} in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
+               "in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
         fact("attentions", "Attentions", len(found), "count", "Pairs of products with a softmax between them, forward and backward."),
     )  # fmt: skip
     batched = all(
         _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
     )
     launches = len(between) + len(products)
-    fused = Edit(drops=frozenset(between), keeps=s.faster([*products], handed).keeps)
+    part = 1 - handed / (s.us(products) or 1.0)
+    fused = Edit(drops=frozenset(between), keeps=dict.fromkeys(products, part))
     return s.finding(
         f"{units.counted(len(found), 'attention pass', 'attention passes')}, forward or backward, run as {launches} kernels. Reading and writing "
         f"the score matrix takes {s.of_step(inner)}, and the products around it spend another {units.duration(handed)} writing and reading it.",

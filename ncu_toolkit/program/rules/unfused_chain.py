@@ -47,10 +47,9 @@ _ADVICE: Final = {
 def find(s: StepFacts) -> StepOutcome:
     chains = list(_chains(s))
     places = [at for chain in chains for at in chain]
-    us, stays = s.us(places), sum(map(s.longest, chains))
+    us = s.us(places)
     evidence = (
-        s.part("chains", "In chains", us,
-               f"Part of the {s.word} in elementwise launches that follow each other on one stream with sizes that agree."),
+        s.part("chains", "In chains", us, "in elementwise launches that follow each other on one stream with sizes that agree."),
         fact("longest_chain", "Longest chain", max(map(len, chains), default=0), "count", "Launches one after another.", CHAIN),
     )  # fmt: skip
     if not chains:
@@ -65,7 +64,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.merged(chains, most=False),
         ops=places,
         evidence=evidence,
-        arithmetic=f"One launch for each chain takes at least as long as its longest launch: {units.duration(stays)} in all.",
+        arithmetic="One launch for each chain takes at least as long as its longest launch.",
         advice=(*s.advice(**_ADVICE), *[_OWN] * own),
     )
 

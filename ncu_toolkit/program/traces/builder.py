@@ -60,8 +60,8 @@ _KINDS: Final[Sequence[tuple[str, CallKind]]] = (
     ("^(Free|(Mem)?HostUnregister|MemFree|MemRelease|MemUnmap)", "free"),
     ("^(ModuleLoad|ModuleGetFunction|LibraryLoad|LibraryGet|Link|KernelGetFunction)", "load"),
 )
-#: Parts of the path of Python code that is not the user's own.
-_INSTALLED: Final = ("site-packages", "dist-packages", "/lib/python3", "\\lib\\python3", "<")
+#: Where the path of Python code that is not the user's own ends and its module begins.
+INSTALLED: Final = re.compile(r".*?(?:(?:site|dist)-packages|\blib[/\\]python3[^/\\]*)[/\\]")
 #: Where a package's path begins, and one of the standard library.
 _PACKAGED: Final = re.compile(r"[/\\](?P<rest>(site|dist)-packages[/\\].*)")
 _STANDARD: Final = re.compile(r"[/\\]lib(64)?[/\\]python3(\.\d+t?)?[/\\](?P<rest>.*)")
@@ -123,7 +123,7 @@ def own_code(file: str) -> bool:
     leave out the folder that a module was imported from, so its first part counts too."""
     if file.startswith(_CELL):
         return True
-    if not file or any(part in file for part in _INSTALLED):
+    if not file or "<" in file or INSTALLED.match(file):
         return False
     top = re.split(r"[/\\]", file)[0].removesuffix(".py")
     if not top:  # an absolute path

@@ -1,11 +1,12 @@
 """The launches of a step that are worth profiling: the fewest that stand for most of its kernels'
-time, and how to find them in another run of the program."""
+time."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 
+from ncu_toolkit.base.model.profile import Extents, Launch
 from ncu_toolkit.program.model import Account, Step
-from ncu_toolkit.program.traces.classes import kernel_class
-from ncu_toolkit.program.traces.step import KNOWN
+from ncu_toolkit.program.traces.classes import collectives
 
 
 @dataclass(frozen=True)
@@ -22,53 +23,39 @@ class LaunchGroup:
     """Part of the step's wall time, 0-1."""
 
 
-@dataclass(frozen=True)
-class ChosenLaunch:
-    """A launch that stands for its group. Numbers are from 0, in the order in which the process
-    launched."""
+#: What ncu tells one launch from another by: name, grid, block and shared memory.
+LaunchKey = tuple[str, Extents | None, Extents | None, int | None]
 
-    group: LaunchGroup
-    op: int
-    """Its place in `Step.ops`: of median time in its group."""
-    number: int
-    """Its number among all kernels of the process."""
+
+def key_of(shape: Launch) -> LaunchKey:
+    return shape.kernel, shape.grid, shape.block, shape.shared
 
 
 def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
     """The launches of the typical step by kernel, grid, block and shared memory, those with most
     time first."""
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for place, op in enumerate(step.ops):
+    alike: defaultdict[LaunchKey, list[int]] = defaultdict(list)
+    ops, wall = step.ops, step.wall_us
+    for place, op in enumerate(ops):
         if op.kind == "kernel":
-            shape = step.trace.shapes[op.shape]
-            alike.setdefault((shape.kernel, shape.grid, shape.block, shape.shared), []).append(
-                place
-            )
-    ops = step.ops
-    found = (
-        (sum(account.exclusive_us[place] for place in places), places) for places in alike.values()
-    )
+            alike[key_of(step.trace.shapes[op.shape])].append(place)
+    found = [(sum(map(account.exclusive_us.__getitem__, x)), x) for x in alike.values()]
     return tuple(
-        LaunchGroup(
-            ops[places[0]].shape, tuple(places), us, us / step.wall_us if step.wall_us else 0.0
-        )
+        LaunchGroup(ops[places[0]].shape, tuple(places), us, us / wall if wall else 0.0)
         for us, places in sorted(found, key=lambda each: (-each[0], each[1]))
     )
 
 
 def choose(
     step: Step, account: Account, most: int = 24, cover: float = 0.95
-) -> tuple[ChosenLaunch, ...]:
-    """One launch of each of the fewest groups that hold `cover` (0-1) of the step's kernel time, at
-    most `most` of them, those with most time first.
+) -> tuple[LaunchGroup, ...]:
+    """The fewest groups that hold `cover` (0-1) of the step's kernel time, at most `most` of them,
+    those with most time first.
 
     Collectives are left out, and so is their time: replaying one waits for a partner that never
-    comes. Numbers count the kernels that the trace has."""
-    can = [
-        group
-        for group in groups(step, account)
-        if kernel_class(step.trace.shapes[group.shape]).id != "collective"
-    ]
+    comes."""
+    left_out = collectives(step.trace)
+    can = [group for group in groups(step, account) if group.shape not in left_out]
     total = sum(group.us for group in can)
     taken: list[LaunchGroup] = []
     held = 0.0
@@ -77,23 +64,4 @@ def choose(
             break
         taken.append(group)
         held += group.us
-    ops = step.ops
-    typical = [
-        sorted(group.ops, key=lambda place: ops[place].us)[(len(group.ops) - 1) // 2]
-        for group in taken
-    ]
-    numbers = _numbers(step)
-    return tuple(
-        ChosenLaunch(group, place, numbers[id(ops[place])])
-        for group, place in zip(taken, typical, strict=True)
-    )
-
-
-def _numbers(step: Step) -> dict[int, int]:
-    """Numbers of launches in the process, by `id`."""
-    process = step.ops[0].process
-    kernels = [op for op in step.trace.ops if op.kind == "kernel" and op.process == process]
-    known = sum(op.call >= 0 for op in kernels)
-    if known > KNOWN * len(kernels):  # as the host queued them; nodes of a graph by start
-        kernels.sort(key=lambda op: op.call)
-    return {id(op): number for number, op in enumerate(kernels)}
+    return tuple(taken)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from ncu_toolkit.base.model.profile import Launch
+from ncu_toolkit.program.model import Trace
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp64", ""]
 
@@ -111,6 +112,16 @@ def exchange_kind(name: str) -> str:
     """The kind of a collective by the name of its kernel or range."""
     plain = re.sub(r"[^a-z]", "", name.lower().partition("(")[0])
     return next((kind for kind, pattern in EXCHANGES if re.search(pattern, plain)), "collective")
+
+
+def collectives(trace: Trace) -> dict[int, str]:
+    """The kind of each collective, by its place in `Trace.shapes`."""
+    named = {
+        i: each.kernel
+        for i, each in enumerate(trace.shapes)
+        if kernel_class(each).id == "collective"
+    }
+    return {i: exchange_kind(name) for i, name in named.items()}
 
 
 def kernel_class(launch: Launch) -> KernelClass:

@@ -17,7 +17,7 @@ import msgspec
 import numpy
 
 from ncu_toolkit.program.model import Op, ProgramDiagnosis, Step, StepFinding, Trace
-from ncu_toolkit.program.traces.classes import exchange_kind, kernel_class
+from ncu_toolkit.program.traces.classes import collectives, exchange_kind
 
 Array = numpy.ndarray[Any, Any]
 
@@ -146,8 +146,8 @@ class Job:
 def split(trace: Trace) -> list[Trace]:
     """A trace of several processes that exchange data, a trace a process; the whole where there is
     one. Ranks are numbered by GPU, as torchrun and mpirun hand them out."""
-    waits = {i for i, shape in enumerate(trace.shapes) if kernel_class(shape).id == "collective"}
-    devices = {op.process: op.device for op in trace.ops if op.shape in waits}
+    ours = collectives(trace)
+    devices = {op.process: op.device for op in trace.ops if op.shape in ours}
     if len(devices) < 2:
         return [trace]
     order = sorted(devices, key=lambda each: (trace.devices[devices[each]].index, each))
@@ -173,17 +173,15 @@ def _of_process(trace: Trace, process: int, rank: int) -> Trace:
 def timeline(step: Step, path: str) -> Timeline:
     """What is kept of a rank."""
     trace = step.trace
-    waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
-    others, ours = list[Op](), list[Op]()
+    named, others, ours = collectives(trace), list[Op](), list[Op]()
     for op in trace.ops:
-        (ours if op.kind == "kernel" and waits[op.shape] else others).append(op)
+        (ours if op.shape in named else others).append(op)
     ranges = sorted(
         (mark.start, mark.end, mark.thread, trace.names[mark.name])
         for mark in trace.marks
         if mark.kind == "range" and trace.names[mark.name].startswith("nccl")
     )
     starts = [each[0] for each in ranges]
-    named = {i: exchange_kind(shape.kernel) for i, shape in enumerate(trace.shapes) if waits[i]}
     streams = {each: i for i, each in enumerate(dict.fromkeys(op.stream for op in ours))}
     kinds = []
     for op in ours:
@@ -198,18 +196,16 @@ def timeline(step: Step, path: str) -> Timeline:
     return Timeline(
         path, trace.rank, device, trace.program, step.how,
         numpy.array([(w.start, w.end) for w in step.windows], "f8"),
-        _union(_pairs(others)), _pairs(ours), tuple(kinds),
+        union([(op.start, op.end) for op in others]),
+        numpy.array([(op.start, op.end) for op in ours], "f8").reshape(-1, 2), tuple(kinds),
         tuple(op.group or f"stream {streams[op.stream]}" for op in ours),
         numpy.array([math.nan if op.size is None else op.size for op in ours], "f8"),
     )  # fmt: skip
 
 
-def _pairs(ops: Sequence[Op]) -> Array:
-    return numpy.array([(op.start, op.end) for op in ops], "f8").reshape(-1, 2)
-
-
-def _union(pairs: Array) -> Array:
-    """Stretches as disjoint ones, in order."""
+def union(stretches: Any) -> Array:
+    """Stretches, a start and an end each, as disjoint ones, in order."""
+    pairs = numpy.array(stretches, "f8").reshape(-1, 2)
     pairs = pairs[pairs[:, 1] > pairs[:, 0]]
     if not len(pairs):
         return pairs
@@ -395,13 +391,13 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
         waited = numpy.stack((start, start + compared.waits[i]), 1)
         busy = numpy.concatenate((line.compute, waited))
         compute = _within(line.compute, line.windows)
-        with_waits = _within(_union(busy), line.windows)
-        with_all = _within(_union(numpy.concatenate((busy, line.times))), line.windows)
+        with_waits = _within(union(busy), line.windows)
+        with_all = _within(union(numpy.concatenate((busy, line.times))), line.windows)
         wall = float((line.windows[:, 1] - line.windows[:, 0]).sum())
-        waits += _within(_union(waited), line.windows) * scale
+        waits += _within(union(waited), line.windows) * scale
         for kind in {*line.kinds}:
             chosen = numpy.array([each == kind for each in line.kinds])
-            alone = _union(numpy.concatenate((busy, line.times[chosen])))
+            alone = union(numpy.concatenate((busy, line.times[chosen])))
             exposed[kind] += (_within(alone, line.windows) - with_waits) * scale / len(lines)
         behind = compared.behind[i]
         rows.append(RankRow(

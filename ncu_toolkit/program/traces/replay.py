@@ -158,7 +158,7 @@ class Replay:
 
     def _spans(self, played: _Played) -> Iterator[tuple[str, float, float, str]]:
         kinds = [kernel_class(shape).id for shape in self.step.trace.shapes]
-        several = len({_stream(op) for op in self.ops}) > 1
+        several = len({op.queue for op in self.ops}) > 1
         gpus = len({op.device for op in self.ops}) > 1
         for at, op in enumerate(self.ops):
             row = f"stream {op.stream}" if several else "GPU"
@@ -311,7 +311,7 @@ class Replay:
             max(min(ns, _LEAST_NS), ns * edit.keeps.get(at, 1.0))
             for at, ns in enumerate(self.lasts)
         ]
-        streams: list[tuple[object, ...]] = [*map(_stream, ops)]
+        streams: list[tuple[object, ...]] = [op.queue for op in ops]
         pauses, after = [*self.pauses], [*self.after]
         for at in edit.beside:
             streams[at] = (ops[at].path,)
@@ -397,10 +397,6 @@ class Replay:
         return before, took, waits, idle
 
 
-def _stream(op: Op) -> tuple[int, int, int]:
-    return op.process, op.device, op.stream
-
-
 def _usual(times: Sequence[int]) -> float:
     """The mean without what takes so much longer than the median that it waited for something."""
     most = statistics.median(times) + _LATE_NS
@@ -412,11 +408,11 @@ def _previous(ops: Sequence[Op], length: int) -> list[int]:
     which took `length`, or 0."""
     last: dict[tuple[int, int, int], int] = {}
     for op in ops if length else ():
-        last[_stream(op)] = op.end - length
+        last[op.queue] = op.end - length
     ended = []
     for op in ops:
-        ended.append(last.get(_stream(op), 0))
-        last[_stream(op)] = op.end
+        ended.append(last.get(op.queue, 0))
+        last[op.queue] = op.end
     return ended
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +22,9 @@ import msgspec
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.model.profile import Launch
-from ncu_toolkit.program.model import Mark, Step, Trace, Window
+from ncu_toolkit.program.model import Call, Mark, Step, Trace, Window
 from ncu_toolkit.program.traces.builder import MODULE
-from ncu_toolkit.program.traces.classes import kernel_class
+from ncu_toolkit.program.traces.classes import collectives, kernel_class
 
 if TYPE_CHECKING:
     import numpy
@@ -131,8 +132,7 @@ class _Run:
             len(ops),
         )
         # a collective waits for others: how long says nothing of where the work is
-        waits = [kernel_class(shape).id == "collective" for shape in trace.shapes]
-        alone = kernel & ~numpy.array([*waits, False])[code * kernel]
+        alone = kernel & ~numpy.isin(code, [*collectives(trace)])
         time = numpy.where(alone if alone.any() else kernel, end - start, 0)
         process, device = column("process"), column("device")
         places, where = numpy.unique(process << 16 | device, return_inverse=True)
@@ -636,6 +636,28 @@ class _Run:
             took = units.duration(float(work[:first].sum()) / 1e3)
             text += f" after the first {units.counted(first, 'operation')} ({took}), which loaded modules"
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", text)
+
+
+def marks_around(calls: Sequence[Call | None], marks: Sequence[Mark]) -> list[tuple[Mark, ...]]:
+    """The marks, outermost first, that were open on a call's thread as it began. `marks` are by
+    start."""
+    own, asked = defaultdict[Any, list[Mark]](list), defaultdict[Any, list[tuple[int, int]]](list)
+    for mark in marks:
+        own[mark.process, mark.thread].append(mark)
+    for at, call in enumerate(calls):
+        if call is not None:
+            asked[call.process, call.thread].append((call.start, at))
+    found: list[tuple[Mark, ...]] = [()] * len(calls)
+    for thread, questions in asked.items():
+        opened: list[Mark] = []
+        theirs, following = own[thread], 0
+        for start, at in sorted(questions):
+            while following < len(theirs) and theirs[following].start <= start:
+                opened = [mark for mark in opened if mark.end > theirs[following].start]
+                opened.append(theirs[following])
+                following += 1
+            found[at] = tuple(mark for mark in opened if mark.end > start)
+    return found
 
 
 def range_name(name: str) -> str:
