@@ -104,7 +104,7 @@ def test_bytes_of_collectives_come_from_the_range_of_nccl(tmp_path: Path) -> Non
     }  # fmt: skip
     sizes = {recorder.KERNEL: 152, 5: 40, 126: 40}
     process = recorder.RecordedProcess(
-        1, tmp_path / "1", sizes, {1: "_Z4ncclAllReduce", 2: "gemm"}, {}, [], [], "", "", True
+        1, tmp_path / "1", sizes, {1: "_Z4ncclAllReduce", 2: "gemm"}, {}, [], [], "", True
     )
     for kind, rows in kinds.items():
         records = numpy.zeros(len(rows), recorder.layout(kind, sizes[kind]))

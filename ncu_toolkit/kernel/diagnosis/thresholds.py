@@ -22,6 +22,8 @@ WEAK_STALL: Final = Threshold(
     0.1,
     "10% of a warp's time: below it, full removal saves less than Nsight Compute's 10-point margin of balance",
 )
+#: Part of a launch up to which its start, when it waits for its parameters, is no matter.
+RAMP: Final = 0.1
 #: Above it, constants that miss their cache are the cause, not the chain of instructions that uses them.
 CONSTANT_MISSES: Final = Threshold(
     0.5,

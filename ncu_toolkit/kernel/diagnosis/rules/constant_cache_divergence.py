@@ -45,7 +45,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
     percent,
 )
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.kernel.diagnosis.thresholds import CONSTANT_MISSES, SATURATED, Threshold
+from ncu_toolkit.kernel.diagnosis.thresholds import CONSTANT_MISSES, RAMP, SATURATED, Threshold
 
 TITLE: Final = "Slow constant-memory accesses"
 LIMIT: Final = "memory"
@@ -63,7 +63,7 @@ SERIAL: Final = Threshold(
 
 
 def find(k: Kernel) -> Outcome:
-    if k.model.waiting("imc_miss") > CONSTANT_MISSES.value:
+    if k.model.waiting("imc_miss") > CONSTANT_MISSES.value and k.model.ramp < RAMP:
         return _misses(k)
     if k.executed("constant") == 0:
         return k.ruled_out("The kernel executes no indexed constant loads.")

@@ -35,6 +35,7 @@ from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, _laun
 from ncu_toolkit.kernel.diagnosis.thresholds import (
     BUSY,
     CONSTANT_MISSES,
+    RAMP,
     SATURATED,
     STALL,
     WEAK_STALL,
@@ -55,8 +56,6 @@ CHAINS: Final = 4
 ENOUGH: Final = Threshold(
     8.0, "twice the four that hide the latency; recorded kernels that wait for results keep 1 to 7"
 )
-#: Part of a launch up to which its start is no matter.
-START: Final = 0.1
 
 
 def find(k: Kernel) -> Outcome:
@@ -107,7 +106,7 @@ def _constants(k: Kernel) -> float:
     What a launch waits for its parameters is another matter, and short; what waits for nothing else
     is one for the constants themselves."""
     waiting = k.model.waiting("imc_miss")
-    some = WEAK_STALL.value <= waiting <= CONSTANT_MISSES.value and k.model.ramp < START
+    some = WEAK_STALL.value <= waiting <= CONSTANT_MISSES.value and k.model.ramp < RAMP
     return waiting if some else 0.0
 
 
