@@ -71,6 +71,8 @@ NARROW: Final = Threshold(
 #: loop's step, compare and branch. What else is integer or control belongs to the work on the data,
 #: which wider accesses leave as it is.
 AROUND: Final = 5
+#: Loads of a warp from which they are those of a loop.
+STEPS: Final = 4
 #: Name of the evidence for a grid whose threads run all at once: those that move more would be
 #: fewer, with as many bytes under way as before, unless each of them runs along the row in a loop
 #: of its own. So a cause that adds loads to each thread is the surer one (`specificity`).
@@ -103,6 +105,10 @@ def _not_to_widen(k: Kernel, measured: Evidence | None) -> NoFinding | None:
             "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first.",
             "global_sector_excess",
         )
+    loads = k.of_base("LDG", "LD")
+    if loads >= STEPS * k.warps and k.of_base("BAR") >= 0.5 * loads:
+        reason = "Barriers separate the loads: a thread has one in flight at each step, however wide. See Memory latency."
+        return k.ruled_out(reason, measured)
     if chased >= 0.5:
         reason = f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened."
         return k.ruled_out(reason, measured)
