@@ -647,6 +647,11 @@ _SETS_CONDITIONS: Final = frozenset({
     "ISETP", "UISETP", "PLOP3", "UPLOP3", "FSETP", "DSETP", "HSETP2", "FCHK", "SYNCS", "USETMAXREG",
 })  # fmt: skip
 _CARRIES: Final = frozenset({"IADD3", "UIADD3", "LEA", "ULEA", "IMAD", "UIMAD", "IADD"})
+#: What decides where lanes go on.
+CONTROL: Final = frozenset(
+    {"BRA", "JMP", "EXIT", "KILL", "RET", "CALL", "BSSY", "BSYNC", "BREAK", "BRX", "JMX"}
+)
+_LOCAL: Final = ("LDL", "STL")
 #: Accesses whose addresses are followed.
 FOLLOWED: Final = frozenset(
     {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDSM", "STSM", "LDGSTS", *ATOMICS}
@@ -765,4 +770,31 @@ def decoded(rows: tuple[CodeRow, ...]) -> list[Decoded]:
             accessed[i.guard] = i.negated
         if i.guard in accessed:
             code[at] = i._replace(assumed=accessed[i.guard] == i.negated)
-    return code
+    read = _read(code)
+    return [i._replace(to=()) if read.isdisjoint(i.to) else i for i in code]
+
+
+def _read(code: Sequence[Decoded]) -> set[str]:
+    """The registers that addresses, local memory and branches depend on, through any instructions, in
+    any order. What others hold is of no account: most of a kernel's work."""
+    made: dict[str, list[Decoded]] = {}
+    for i in code:
+        for name in i.to:
+            made.setdefault(name, []).append(i)
+    waiting = [i for i in code if i.base in FOLLOWED or i.base in CONTROL or i.base in _LOCAL]
+    read, seen = set[str](), set[int]()
+    while waiting:
+        i = waiting.pop()
+        if id(i) in seen:
+            continue
+        seen.add(id(i))
+        data = i.base not in FOLLOWED and i.base not in CONTROL
+        used = " ".join(x for x in i.operands if data or "[" in x or CONDITION.match(x))
+        names = {f"P{n}" for n in range(7)} if i.base in ("P2R", "R2P") else set[str]()
+        most = 4 if i.base == "STL" else 2  # of the latter some are pairs
+        for name in (*_OPERANDS.findall(used), *filter(None, [i.guard])):
+            names.update(following(name, n) for n in range(1 if "P" in name else most))
+        for name in names - read:
+            waiting += made.get(name, ())
+        read |= names
+    return read
