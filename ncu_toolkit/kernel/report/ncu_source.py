@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import compress, groupby, repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -448,12 +449,11 @@ def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
         table = ()
     opcodes: dict[str, int] = {}
     threads: dict[str, int] = {}
-    for row in table:
-        name = row.opcode
-        if name and row.executed is not None:
-            opcodes[name] = opcodes.get(name, 0) + row.executed
-        if name and row.threads is not None:
-            threads[name] = threads.get(name, 0) + row.threads
+    for name, executed, lanes in map(attrgetter("opcode", "executed", "threads"), table):
+        if name and executed is not None:
+            opcodes[name] = opcodes.get(name, 0) + executed
+        if name and lanes is not None:
+            threads[name] = threads.get(name, 0) + lanes
     if not opcodes:
         opcodes = _opcode_table(metrics, registry.OPCODE_METRIC)
         threads = _opcode_table(metrics, registry.OPCODE_THREADS_METRIC)

@@ -176,17 +176,8 @@ def _access(index: int, seen: Sequence[_Tally]) -> Access:
     (sectors, wavefronts), first = means[0], seen[0]
     least = first.least_sectors / first.active, first.least_wavefronts / first.active
     active = first.active / first.requests
-    return Access(
-        index,
-        sectors or None,
-        least[0],
-        wavefronts or None,
-        least[1],
-        active,
-        first.active * first.usual,
-        "",
-        first.lanes,
-    )
+    made, shared = first.active * first.usual, wavefronts or None
+    return Access(index, sectors or None, least[0], shared, least[1], active, made, "", first.lanes)
 
 
 def sectors_of(addresses: np.ndarray, size: int) -> int:

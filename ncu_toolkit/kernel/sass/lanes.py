@@ -101,17 +101,8 @@ def _parsed(row: CodeRow) -> Decoded:
             to[:1] = [following(to[0], n) for n in range(several)]
             to += conditions
     plain = name[1:] if name[:1] == "U" and name[1:] in _RUN else name
-    return Decoded(
-        plain,
-        tuple(mods),
-        guard.lstrip("!"),
-        guard.startswith("!"),
-        tuple(to),
-        tuple(parts),
-        row,
-        None,
-        _RUN.get(plain),
-    )
+    bare, negated, run = guard.lstrip("!"), guard.startswith("!"), _RUN.get(plain)
+    return Decoded(plain, tuple(mods), bare, negated, tuple(to), tuple(parts), row, None, run)
 
 
 def _registers_of(name: str, mods: Sequence[str]) -> int:
@@ -129,12 +120,8 @@ def _operand(name: str) -> tuple[str, str, str, Any]:
         lanes = [m for m in found["rest"].split(".") if m and m not in ("reuse", "64", "U32")]
         return ("other" if lanes else "register", found["sign"], found["name"], None)
     if found := _CONSTANT.match(name):
-        return (
-            "constant",
-            found["sign"],
-            "",
-            (int(found[2], 16), found[3], int(found[4] or "0", 16)),
-        )
+        where = int(found[2], 16), found[3], int(found[4] or "0", 16)
+        return "constant", found["sign"], "", where
     if NUMBER.match(name):
         return "number", "", "", Lanes(int(name, 0) & MASK)
     return "other", "", "", None
@@ -176,13 +163,9 @@ def _product(a: Lanes, b: Lanes) -> tuple[Any, str]:
 
 def _at_least(known: Any, level: int) -> Any:
     """`known` where it is nothing but known, else at least `level`."""
-    return (
-        np.where(known > 0, np.maximum(known, level), 0)
-        if isinstance(known, np.ndarray)
-        else max(known, level)
-        if known
-        else 0
-    )
+    if isinstance(known, np.ndarray):
+        return np.where(known > 0, np.maximum(known, level), 0)
+    return max(known, level) if known else 0
 
 
 def unsure(known: Any) -> bool:
@@ -658,13 +641,10 @@ FOLLOWED: Final = frozenset(
 )
 
 
+@lru_cache(maxsize=1 << 12)
 def following(register: str, n: int) -> str:
     """The name of the n-th register after one."""
-    return (
-        register
-        if register.endswith("Z")
-        else re.sub(r"\d+", lambda found: str(int(found[0]) + n), register)
-    )
+    return re.sub(r"\d+", lambda found: str(int(found[0]) + n), register)  # RZ has none
 
 
 class Registers:
@@ -702,11 +682,8 @@ class Registers:
             return number
         elif kind_of == "constant":
             bank, register, offset = extra
-            value = (
-                self.constant(bank, offset)
-                if not register
-                else Lanes(self.sample, int(Known.OFFSET), name)
-            )
+            other = Lanes(self.sample, int(Known.OFFSET), name)
+            value = other if register else self.constant(bank, offset)
         else:
             return unknown(name)
         if sign:
@@ -719,7 +696,7 @@ class Registers:
         kind_of, sign, key, extra = _operand(name)
         if kind_of == "register":
             low = self.registers.get(key) or unknown(key)
-            after = key if key.endswith("Z") else re.sub(r"\d+", lambda n: str(int(n[0]) + 1), key)
+            after = following(key, 1)
             high = self.registers.get(after) or unknown(after)
         elif kind_of == "constant":
             bank, _, offset = extra
