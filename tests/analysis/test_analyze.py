@@ -586,7 +586,7 @@ def test_shares_keep_code_together_and_are_even() -> None:
         [4, 6],
         [1, 3],
     ], "in parts that a process can hold, launches of one code after each other"
-    assert len(shares.even([1] * 5000, [b"a"] * 5000, 2)) == 6, "as much for each process"
+    assert len(shares.even([1] * 2500, [b"a"] * 2500, 2)) == 6, "as much for each process"
     assert shares.even([unit] * 6, [b"a"] * 6, 3) == [[0, 1], [2, 3], [4, 5]], (
         "code of a launch that comes often is made by several"
     )
