@@ -8,7 +8,7 @@ Key = TypeVar("Key")
 #: About what all processes together read of a report at once: launches, and bytes of their messages.
 #: NVIDIA's module uses some 20 bytes for each of those, and gives them back when its process ends.
 PART_LAUNCHES: Final = 1000
-PART_BYTES: Final = 64 << 20
+PART_BYTES: Final = 128 << 20
 #: Bytes of messages that are worth another process: starting one takes a tenth of a second, reading
 #: these as long.
 SHARE_BYTES: Final = 1 << 19

@@ -36,7 +36,7 @@ from ncu_toolkit.base.core.files import REPORT_SUFFIXES
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.card import kernel_name
-from ncu_toolkit.base.model import NOT_MEASURED, Diagnosis, Frame, Origin, Profile
+from ncu_toolkit.base.model import NOT_MEASURED, Diagnosis, Frame, Profile
 from ncu_toolkit.base.model.profile import Extents
 from ncu_toolkit.kernel.report import integrity, messages, ncu_action, reader
 from ncu_toolkit.kernel.report.ncu_source import Line
@@ -628,11 +628,9 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
     spans = shares.even(lengths, [code.digest or None for code in file.codes], jobs)
     if len(spans) < 2:
         launches: list[LaunchResult] = []
+        visit, wanted = _judge_into(launches, path, options, note), _wanted(options)
         report = reader.visit_report(
-            file,
-            _judge_into(launches, path, options, note),
-            wanted=_wanted(options),
-            allow_partial=options.allow_partial,
+            file, visit, wanted=wanted, allow_partial=options.allow_partial
         )
         return Packed(_file(path, report, names), [_pickled(launches)])
     with (
@@ -760,13 +758,8 @@ def read_part(
     """Some launches of a report, for `read_packed`: pickled, and how many there are. `plain` is a
     report of those alone."""
     launches: list[LaunchResult] = []
-    seen = reader.visit_part(
-        Path(plain),
-        Path(plain).parent,
-        part,
-        _judge_into(launches, path, options, note),
-        wanted=_wanted(options),
-    )
+    visit, wanted = _judge_into(launches, path, options, note), _wanted(options)
+    seen = reader.visit_part(Path(plain), Path(plain).parent, part, visit, wanted=wanted)
     return _pickled(launches), seen
 
 
@@ -811,47 +804,21 @@ def judge(profile: Profile, path: str, options: Options) -> LaunchResult:
         profile = each.applied(profile)
     diagnosis = diagnose(profile)
     launch, origin, context = profile.launch, profile.origin, profile.context
-    whole = (
-        replace(
-            profile,
-            origin=Origin(path, origin.range_index, origin.action_index, origin.ncu_version),
-        )
-        if options.profiles
-        else None
-    )
+    whole = replace(profile, origin=replace(origin, file=path)) if options.profiles else None
     tables = b""
     if whole is not None and options.packed:
         tables = pickle.dumps((profile.instructions, profile.sources), pickle.HIGHEST_PROTOCOL)
         whole = replace(whole, instructions=(), sources={})
+    kept = profile.readings if options.figures else {}
     return LaunchResult(
-        file=path,
-        key=origin.key,
-        kernel=launch.kernel,
-        function=launch.function,
-        gpu=profile.device.name,
-        arch=profile.device.arch,
-        grid=launch.grid,
-        block=launch.block,
-        status=launch.status,
-        duration_us=profile.duration_us,
-        diagnosis=diagnosis if options.profiles else replace(diagnosis, considered=()),
-        card=card(profile, diagnosis, path),
-        figures={name: reading.value for name, reading in profile.readings.items()}
-        if options.figures
-        else {},
-        profile=whole,
-        contradictions=profile.contradictions,
-        needed_bytes=context.compulsory_bytes if context else None,
-        needed_flops=context.flops if context else None,
-        sms=profile.device.sm_count,
-        link=chain.link(profile),
-        workload=launch.workload,
-        inside=launch.inside,
-        stack=launch.stack,
-        process=launch.process,
-        device=profile.device.index,
-        tables=tables,
-    )
+        file=path, key=origin.key, kernel=launch.kernel, function=launch.function, gpu=profile.device.name, arch=profile.device.arch,
+        grid=launch.grid, block=launch.block, status=launch.status, duration_us=profile.duration_us,
+        diagnosis=diagnosis if options.profiles else replace(diagnosis, considered=()), card=card(profile, diagnosis, path),
+        figures={name: reading.value for name, reading in kept.items()}, profile=whole, contradictions=profile.contradictions,
+        needed_bytes=context.compulsory_bytes if context else None, needed_flops=context.flops if context else None,
+        sms=profile.device.sm_count, link=chain.link(profile), workload=launch.workload, inside=launch.inside, stack=launch.stack,
+        process=launch.process, device=profile.device.index, tables=tables,
+    )  # fmt: skip
 
 
 def with_tables(profile: Profile, tables: bytes) -> Profile:

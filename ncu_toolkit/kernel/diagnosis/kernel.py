@@ -38,6 +38,7 @@ from ncu_toolkit.kernel.diagnosis.time_model import NOISE, RESOURCES, Prediction
 from ncu_toolkit.kernel.diagnosis.time_model import Removal as Removal  # rules take it from here
 from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.cost import NEVER
+from ncu_toolkit.kernel.sass.opcodes import CodeRow, lines
 
 Language = Literal["cuda", "triton", "numba", "warp", "cupy", "torch", "xla", "library"]
 #: Advice by language, instead of that for CUDA C++.
@@ -603,16 +604,18 @@ def by_cause(rows: Sequence[Instruction], weights: Sequence[Weight]) -> list[Wei
     stack pointer, and instructions that never execute. Warps that leave a barrier late are sampled at
     the instruction behind it; where that never executes, its weight is the barrier's."""
     moved = list(weights)
-    for i, (row, weight) in enumerate(zip(rows, weights, strict=True)):
-        if not weight:
-            continue
-        never = row.sass.startswith(NEVER)
-        if not never and not _STACK_POINTER.match(row.sass):
-            continue
-        moved[i] -= weight
-        if never and i and attribution.base(rows[i - 1].opcode) == "BAR":
-            moved[i - 1] += weight
+    for i in _blameless(lines(rows)):
+        moved[i] -= weights[i]
+        if i and rows[i].sass.startswith(NEVER) and attribution.base(rows[i - 1].opcode) == "BAR":
+            moved[i - 1] += weights[i]
     return moved
+
+
+@remembered(16)
+def _blameless(code: tuple[CodeRow, ...]) -> list[int]:
+    """The instructions of a kernel's code that can be the cause of nothing."""
+    idle = (row.sass.startswith(NEVER) or _STACK_POINTER.match(row.sass) for row in code)
+    return [i for i, found in enumerate(idle) if found]
 
 
 def _locations(
@@ -625,7 +628,7 @@ def _locations(
     if total <= 0:
         return ()
     headers = {file for file in {row.file for row in rows} if TOOLKIT.search(file)}
-    lines: dict[tuple[str, int], dict[int, float]] = {}
+    found: dict[tuple[str, int], dict[int, float]] = {}
     for i, w in enumerate(by_cause(rows, [weights.get(i, 0.0) for i in range(len(rows))])):
         row = rows[i]
         if row.file in headers:
@@ -633,8 +636,8 @@ def _locations(
         elif row.file:
             caller = row
         if w > 0:
-            lines.setdefault((row.file, row.line if row.file else i), {})[i] = w
-    ranked = sorted(lines.items(), key=lambda item: -sum(item[1].values()))
+            found.setdefault((row.file, row.line if row.file else i), {})[i] = w
+    ranked = sorted(found.items(), key=lambda item: -sum(item[1].values()))
     places = (
         (file, line if file else 0, rows[max(own, key=own.__getitem__)], sum(own.values()) / total)
         for (file, line), own in ranked

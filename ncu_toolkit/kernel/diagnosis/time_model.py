@@ -547,17 +547,11 @@ def build(profile: Profile) -> TimeModel:
         # memory is not the limit, whatever L2 holds.
         owed = figures.value(profile, "dram_owed_bytes") or 0.0
         peaks["dram"] = max(BUSY, reached * (read + written) / (read + written + owed))
-    return TimeModel(
-        total,
-        hertz if cycles else None,
-        loads,
-        figures.stall_shares(profile),
-        active,
-        activity,
-        peaks,
-        _access_cycles(profile),
-        _launch_cycles(profile, hertz) if cycles and hertz else (0.0, 0.0),
-    )
+    stalls, floor = figures.stall_shares(profile), (0.0, 0.0)
+    if cycles and hertz:
+        floor = _launch_cycles(profile, hertz)
+    clock, access = hertz if cycles else None, _access_cycles(profile)
+    return TimeModel(total, clock, loads, stalls, active, activity, peaks, access, floor)
 
 
 def _launch_cycles(profile: Profile, hertz: float) -> tuple[float, float]:

@@ -364,7 +364,8 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
     of += here if sass else ""
     # the same share as in the listing: what was sampled at the line, whatever it is charged to
     there = _place(rows[heaviest])
-    share = sum(n for n, each in zip(counted, rows, strict=True) if n and _place(each) == there)
+    near = (x for x in zip(counted, rows, strict=True) if there[1] in (x[1].line, x[1].index))
+    share = sum(n for n, each in near if _place(each) == there)
     return _line(profile.sources, row.file, row.line, sass, share / total, of), waiting
 
 

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ncu_toolkit.base.model import Frame
 from ncu_toolkit.kernel.report.framing import (
@@ -337,6 +337,17 @@ _START: Final = re.compile(
     rb"\x6a" + _VARINT + rb"\x08" + _VARINT + rb"\x12(?:\x09\x19(.{8})|([\x02-\x0b])\x28" + _VARINT + rb")",
     re.DOTALL,
 )  # fmt: skip
+#: Runs of whole numbers without instances, by the bytes of the name's index and of the number; and
+#: the two of each.
+_WHOLES: Final = re.compile(
+    b"(?:%b)+" % b"|".join(
+        rb"\x6a%b\x08[\x80-\xff]{%d}[\x00-\x7f]\x12%b\x28[\x80-\xff]{%d}[\x00-\x7f]\x20[\x00-\x7f]"
+        % (re.escape(bytes([index + size + 6])), index - 1, re.escape(bytes([size + 1])), size - 1)
+        for size in range(1, 10)
+        for index in (2, 1)
+    )
+)  # fmt: skip
+_WHOLE: Final = re.compile(rb"\x6a.\x08" + _VARINT + rb"\x12.\x28" + _VARINT + rb"\x20.", re.DOTALL)
 _UNPACK: Final = struct.Struct("<d").unpack
 _INSTANCE_TAG, _LAST_TAG = METRIC_INSTANCE << 3 | 2, 4 << 3
 
@@ -371,6 +382,12 @@ def scalars(
             if run is not None:
                 for low, high, value in _RECORD.iter_unpack(run[0]):
                     found[(low & 0x7F) | high << 7] = value
+                at = run.end()
+                continue
+            run = _WHOLES.match(message, at)
+            if run is not None:
+                for index, whole in _WHOLE.findall(run[0]):
+                    found[_NUMBERS[index]] = _COUNTS[whole]
                 at = run.end()
                 continue
             start = _START.match(message, at)
@@ -412,9 +429,9 @@ _UINT64: Final = (1 << 64) - 1
 
 
 @lru_cache(maxsize=16)
-def _entries_of(width: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+def _entries_of(width: int) -> tuple[re.Pattern[bytes], ...]:
     """What matches a table with keys of this many bytes that has counts alone, one that has figures
-    too, and the count of each entry of the first."""
+    too, and the count and the key of each entry of the first."""
 
     def byte(number: int) -> bytes:
         return re.escape(bytes([number]))
@@ -426,9 +443,10 @@ def _entries_of(width: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pa
     ]  # fmt: skip
     figure = rb"%b%b\x09\x19.{8}" % (byte(width + 14), key)
     whole = (rb"(?:\x1a(?:%b))+" % b"|".join(each) for each in (counts, [*counts, figure]))
-    entry = rb"\x1a.\x0a.\x28.{%d}\x12.\x28([\x80-\xff]*[\x00-\x7f])" % width
-    only, both, found = (re.compile(each, re.DOTALL) for each in (*whole, entry))
-    return only, both, found
+    entry = rb"\x1a.\x0a.\x28%b\x12.\x28%b"
+    size, number = b".{%d}" % width, rb"[\x80-\xff]*[\x00-\x7f]"
+    parts = (entry % (size, b"(%b)" % number), entry % (b"(%b)" % size, number))
+    return tuple(re.compile(each, re.DOTALL) for each in (*whole, *parts))
 
 
 def lighter(
@@ -452,7 +470,7 @@ def lighter(
                 copied = after
             at = after
             continue
-        if run := _RUN.match(message, at):
+        if run := _RUN.match(message, at) or _WHOLES.match(message, at):
             at = run.end()
             continue
         start = _START.match(message, at)
@@ -468,7 +486,7 @@ def lighter(
             last = stop - 2 if message[stop - 2] == _LAST_TAG else stop
             width = message[after + 3] - 1
             if 0 < width <= _WIDTHS[-1]:
-                only, both, _ = _entries_of(width)
+                only, both, *_ = _entries_of(width)
                 table = message[after:last]
                 if (only if name in read else both).fullmatch(table):
                     if name in read:
@@ -481,18 +499,22 @@ def lighter(
     return b"".join(pieces), tables
 
 
-class _Numbers(dict[bytes, int]):
+class _Numbers(dict[bytes, Any]):
     """Numbers by their encoding: most come again, and decoding one takes ten times as long."""
 
-    def __missing__(self, varint: bytes) -> int:
+    def __init__(self, kind: type[int | float]) -> None:
+        self._kind = kind
+
+    def __missing__(self, varint: bytes) -> int | float:
         if len(self) > _REMEMBERED:
             self.clear()
-        self[varint] = value = _integer(varint) & _UINT64
+        self[varint] = value = self._kind(_integer(varint) & _UINT64)
         return value
 
 
 _REMEMBERED: Final = 1 << 17
-_NUMBERS: Final = _Numbers()
+_NUMBERS: Final = _Numbers(int)
+_COUNTS: Final = _Numbers(float)
 #: Bytes of an entry beside its key and its count, and those before its key.
 _AROUND, _BEFORE = 8, 5
 
@@ -506,7 +528,7 @@ class CountTable:
 
     @cached_property
     def counts(self) -> list[float]:
-        return list(map(float, map(_NUMBERS.__getitem__, self._encoded)))
+        return list(map(_COUNTS.__getitem__, self._encoded))
 
     @cached_property
     def ends(self) -> tuple[int, bytes, bytes]:
@@ -516,10 +538,7 @@ class CountTable:
 
     @property
     def keys(self) -> list[int]:
-        sizes = (_AROUND + self._width + len(count) for count in self._encoded)
-        starts = itertools.accumulate(sizes, initial=0)
-        found = (self._key(at) for _, at in zip(self._encoded, starts, strict=False))
-        return list(map(_NUMBERS.__getitem__, found))
+        return list(map(_NUMBERS.__getitem__, _entries_of(self._width)[3].findall(self._entries)))
 
     def _key(self, start: int) -> bytes:
         return self._entries[start + _BEFORE : start + _BEFORE + self._width]

@@ -213,15 +213,8 @@ def not_measured(profile: model.Profile, why: str) -> model.Profile:
         for name, reading in profile.readings.items()
     }
     launch = replace(profile.launch, status=status)
-    return replace(
-        profile,
-        launch=launch,
-        readings=readings,
-        stalls=None,
-        rules=(),
-        timeline=(),
-        contradictions={},
-    )
+    nothing: dict[str, Any] = {"stalls": None, "rules": (), "timeline": (), "contradictions": {}}
+    return replace(profile, launch=launch, readings=readings, **nothing)
 
 
 def numbers(action: Any) -> dict[str, Value]:

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import compress, repeat
+from itertools import compress, groupby, repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +39,8 @@ KEPT: Final = frozenset(
 )  # fmt: skip
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
+#: Source metrics with their own fields in a row.
+_COLUMNS: Final = ("executed", "threads", "threads_on", "samples")
 _LANES: Final = 32
 #: The module's text for code that it cannot read.
 _NO_TEXT: Final = ("", "N/A", "???")
@@ -137,7 +140,7 @@ class CodeTexts:
 
     def made(self, metrics: "Metrics", place: int) -> dict[int, Line]:
         """The lines of a launch's code by distance from its start."""
-        addresses = set(metrics.by_address("executed"))
+        addresses = set(metrics.column("executed")[0])
         _samples(metrics, not_issued=False, addresses=addresses)
         self.lines(metrics.action, self.of(place), sorted(addresses))
         return self._lines.get(self.of(place).digest, {})
@@ -265,11 +268,12 @@ class Metrics:
         values = (
             list(map(_bound(found, "as_double"), range(count))) if taken is None else taken.counts
         )
-        if not self.can_be(name, [*values, total or 0.0]):
+        summed = self.sum_of(name, values, total or 0.0)
+        if summed is None:
             return [], []
         if total is not None:
             relation = "total = sum over instructions"
-            self.checks.append(_summed(relation, name, total, sum(values), "its instructions"))
+            self.checks.append(_summed(relation, name, total, summed, "its instructions"))
         return addresses, values
 
     def _read(self, entries: bytes) -> tuple[list[int], messages.CountTable]:
@@ -282,21 +286,24 @@ class Metrics:
             self._ids[table.ends] = addresses
         return made
 
-    def can_be(self, name: str, counts: Sequence[float]) -> bool:
-        """Whether all counts of a table can be: finite, and neither negative nor overflown."""
-        # the three at a tenth of the time of a loop
-        fit = not counts or (min(counts) >= 0 and max(counts) < integrity.LARGEST)
-        wrong = (n for n in counts if not 0 <= n < integrity.LARGEST)
-        first = None if fit and not math.isnan(sum(counts)) else next(wrong)
+    def sum_of(self, name: str, counts: Sequence[float], total: float = 0.0) -> float | None:
+        """The sum of a table's counts; None where one of them or their `total` cannot be: what is not
+        finite, negative or overflown."""
+        # of possible counts the sum overflows as good as never, and a loop takes ten times as long
+        summed = sum(counts)
+        fit = min(counts, default=0) >= 0 and 0 <= total < integrity.LARGEST > summed
+        wrong = (n for n in (*counts, total) if not 0 <= n < integrity.LARGEST)
+        first = None if fit else next(wrong, None)
         problem = "" if first is None else f"{name} has a count of {first:.10g}, and is left out"
         self.checks.append(Check("counts are possible", (), problem))
-        return not problem
+        return None if problem else summed
 
-    def by_address(self, short: str, *, additive: bool = True) -> dict[int, float]:
-        """A source metric by address, under the newest name that the launch has for it."""
+    def column(self, short: str) -> tuple[list[int], list[float]]:
+        """Addresses and values of a source metric, under the newest name that the launch has for
+        it."""
         name = next((n for n in registry.SOURCE_METRICS[short] if n in self.names), "")
-        ids, values = self.table(name, additive=additive)
-        return dict(zip(ids, values, strict=True)) if values else dict.fromkeys(ids, 0.0)
+        ids, values = self.table(name, additive=short not in _NOT_ADDITIVE)
+        return ids, values or [0.0] * len(ids)
 
 
 def _bound(metric: Any, name: str) -> Callable[[int], Any]:
@@ -330,25 +337,30 @@ def instructions(
     instruction, and the checks of it. `decodes`: the module has a disassembler for the GPU.
 
     Addresses are relative to the first instruction: absolute ones differ between runs."""
-    executed = metrics.by_address("executed")
-    addresses = set(executed)
+    executed = metrics.column("executed")
+    addresses = set(executed[0])
     samples = _samples(metrics, not_issued=False, addresses=addresses)
     if not addresses:
         return (), metrics.checks
     not_issued = _samples(metrics, not_issued=True)
-    threads = metrics.by_address("threads_on") or metrics.by_address("threads")
+    threads = metrics.column("threads_on")
+    if not threads[0]:
+        threads = metrics.column("threads")
     counters: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for short in registry.SOURCE_METRICS:
-        if short not in ("executed", "threads", "threads_on", "samples"):
-            found = metrics.by_address(short, additive=short not in _NOT_ADDITIVE)
-            for address, value in found.items():
-                counters[address][short] = value
+    rest = [(n, *metrics.column(n)) for n in registry.SOURCE_METRICS if n not in _COLUMNS]
+    for _, several in groupby(rest, key=lambda one: id(one[1])):  # tables of one pass share them
+        shorts, (ids, *_), columns = zip(*several, strict=True)
+        for address, values in zip(ids, zip(*columns, strict=True), strict=True):
+            counters[address].update(zip(shorts, values, strict=True))
     ordered = sorted(addresses)
     code = texts.of(index)
     sass, files, numbers = zip(*texts.lines(metrics.action, code, ordered), strict=True)
     sass = tuple("" if text in _NO_TEXT else text for text in sass)
 
-    def counts(found: Mapping[int, float]) -> list[int | None]:
+    def counts(ids: Sequence[int], values: Sequence[float]) -> list[int | None]:
+        if ids == ordered:
+            return list(map(int, values))
+        found = dict(zip(ids, values, strict=True))
         return [None if n is None else int(n) for n in map(found.get, ordered)]
 
     def tables(found: Mapping[int, Any]) -> Iterator[Any]:
@@ -356,11 +368,11 @@ def instructions(
 
     rows = tuple(map(
         Instruction, range(len(ordered)), (address - ordered[0] for address in ordered), sass, map(opcode_of, sass), files, numbers,
-        counts(executed), counts(threads), tables(samples), tables(not_issued), tables(counters),
+        counts(*executed), counts(*threads), tables(samples), tables(not_issued), tables(counters),
     ))  # fmt: skip
     checks = [
         *metrics.checks,
-        *_entry(code, executed),
+        *_entry(code, executed[0]),
         *_readable(code, rows, decodes),
         *_checks(metrics, rows),
     ]
@@ -369,7 +381,7 @@ def instructions(
     return rows, checks
 
 
-def _entry(code: Code, executed: Mapping[int, float]) -> Iterator[Check]:
+def _entry(code: Code, executed: Sequence[int]) -> Iterator[Check]:
     """Every kernel runs its first instruction; its subroutines may lie below."""
     if code.base is not None and executed:
         foreign = (
@@ -424,7 +436,7 @@ def _samples(
         if addresses is not None and ids is not seen:
             addresses.update(ids)
             seen = ids  # equal tables share their addresses
-        for address, value in compress(zip(ids, values, strict=False), values):
+        for address, value in zip(compress(ids, values), filter(None, values), strict=True):
             found[address][reason] = int(value)
     return found
 
@@ -437,12 +449,11 @@ def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
         table = ()
     opcodes: dict[str, int] = {}
     threads: dict[str, int] = {}
-    for row in table:
-        name = row.opcode
-        if name and row.executed is not None:
-            opcodes[name] = opcodes.get(name, 0) + row.executed
-        if name and row.threads is not None:
-            threads[name] = threads.get(name, 0) + row.threads
+    for name, executed, lanes in map(attrgetter("opcode", "executed", "threads"), table):
+        if name and executed is not None:
+            opcodes[name] = opcodes.get(name, 0) + executed
+        if name and lanes is not None:
+            threads[name] = threads.get(name, 0) + lanes
     if not opcodes:
         opcodes = _opcode_table(metrics, registry.OPCODE_METRIC)
         threads = _opcode_table(metrics, registry.OPCODE_THREADS_METRIC)
@@ -452,5 +463,6 @@ def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
 def _opcode_table(metrics: Metrics, name: str) -> dict[str, int]:
     found, ids, count = metrics.instances(name)
     counts = [found.as_double(i) for i in range(count)]
-    fit = metrics.can_be(name, counts)
-    return {str(ids.value(i)): int(n) for i, n in enumerate(counts)} if fit else {}
+    if metrics.sum_of(name, counts) is None:
+        return {}
+    return {str(ids.value(i)): int(n) for i, n in enumerate(counts)}

@@ -237,17 +237,9 @@ class ReportPart:
         codes = None if self.codes is None else some(self.codes)
         digests = {code.digest for code in (codes or {}).values()}
         lines = {digest: of for digest, of in self.lines.items() if digest in digests}
-        wrong, stacks = some(self.contradictions), some(self.stacks)
-        processes = some(self.processes)
-        return replace(
-            self,
-            span=span,
-            codes=codes,
-            lines=lines,
-            contradictions=wrong,
-            stacks=stacks,
-            processes=processes,
-        )
+        parts = ("contradictions", "stacks", "processes")
+        found: dict[str, Any] = {part: some(getattr(self, part)) for part in parts}
+        return replace(self, span=span, codes=codes, lines=lines, **found)
 
     def placed(self, place: int, launch: Launch) -> Launch:
         """The launch with what the report module does not tell."""

@@ -27,6 +27,7 @@ from ncu_toolkit.base.model.profile import Extents
 from ncu_toolkit.kernel.sass.branches import targets_of
 from ncu_toolkit.kernel.sass.lanes import (
     CONDITION,
+    CONTROL,
     FOLLOWED,
     LANES,
     MASK,
@@ -175,17 +176,8 @@ def _access(index: int, seen: Sequence[_Tally]) -> Access:
     (sectors, wavefronts), first = means[0], seen[0]
     least = first.least_sectors / first.active, first.least_wavefronts / first.active
     active = first.active / first.requests
-    return Access(
-        index,
-        sectors or None,
-        least[0],
-        wavefronts or None,
-        least[1],
-        active,
-        first.active * first.usual,
-        "",
-        first.lanes,
-    )
+    made, shared = first.active * first.usual, wavefronts or None
+    return Access(index, sectors or None, least[0], shared, least[1], active, made, "", first.lanes)
 
 
 def sectors_of(addresses: np.ndarray, size: int) -> int:
@@ -352,7 +344,7 @@ class _Warp(Registers):
                 steps -= 1
                 self.of.left -= 1
                 i = code[here]
-                if i.base in _CONTROL:
+                if i.base in CONTROL:
                     here = self._jump(here, i)
                     break
                 self._step(here, i, full)
@@ -373,7 +365,7 @@ class _Warp(Registers):
         v, known = condition.v, condition.known
         if isinstance(known, int) and not known:
             return v, True, ""
-        least = int(np.max(np.broadcast_to(known, LANES), initial=0, where=self.mask))
+        least = _most(known, self.mask)
         if not least:
             return v, True, ""
         most: Any = bool(v) if condition.uniform else bool(np.asarray(v)[self.mask].mean() >= 0.5)
@@ -509,8 +501,10 @@ class _Warp(Registers):
     # ---- instructions
 
     def _step(self, at: int, i: Decoded, full: bool) -> None:
-        on = None if full else self.mask
         accesses = i.base in FOLLOWED
+        if not (accesses or i.to or i.base == "STL"):
+            return None
+        on = None if full else self.mask
         if i.guard:
             held, certain, why = self._taken(self._guard(i))
             if why:  # data decides for which lanes it runs
@@ -563,20 +557,10 @@ class _Warp(Registers):
     def _address(self, place: str, *, wide: bool) -> Lanes:
         """What `[R2.64+UR4+0x10]` points to; `wide`: by a register pair unless it says otherwise."""
         total = Lanes(0)
-        found = PLACE.search(place)
-        tokens = [token.partition(".") for token in (found[1] if found else "").split("+")]
-        marks = {mark for _, _, rest in tokens for mark in rest.split(".")}
-        for name, _, rest in tokens:
-            if NUMBER.match(name):
-                part = Lanes(int(name, 0))
-            elif wide and (
-                "64" in rest or not {"64", "U32"} & marks or (name[0] == "U" and "U32" in marks)
-            ):
-                part = self.pair(name)
-            else:
-                part = self.get(name)
-            if scale := re.search(r"X(\d+)", rest):
-                part = part._replace(v=part.v * int(scale[1]))
+        for name, number, paired, scale in _terms(place, wide):
+            part = number or (self.pair(name) if paired else self.get(name))
+            if scale:
+                part = part._replace(v=part.v * scale)
             total = Lanes(total.v + part.v, *worst(total, part))
         return total
 
@@ -586,7 +570,7 @@ class _Warp(Registers):
         seen.requests += 1
         seen.active += 1
         seen.usual += not (self.of.exploring or self.aside)
-        places = [place for part in i.operands for place in _PLACES.findall(part)]
+        places = _PLACES.findall(",".join(i.operands))
         if len(places) < 1 + (i.base == "LDGSTS"):
             seen.unknown[i.row.sass] += 1
             return
@@ -635,8 +619,9 @@ class _Warp(Registers):
         self, seen: _Tally, address: Lanes, on: np.ndarray, *, shared: bool
     ) -> np.ndarray | None:
         """The address of each lane; None, with the reason noted, where lanes are not known."""
-        known = int(np.max(np.broadcast_to(address.known, LANES), initial=0, where=on))
-        lanes = np.broadcast_to(np.asarray(address.v, dtype=np.int64), (LANES,))
+        known = _most(address.known, on)
+        lanes = address.v if isinstance(address.v, np.ndarray) else np.full(LANES, address.v)
+        lanes = lanes.astype(np.int64, copy=False)
         taking = lanes[on]
         if known == Known.NOTHING or not len(taking):
             seen.unknown.update([address.why] * bool(len(taking)))
@@ -648,9 +633,32 @@ class _Warp(Registers):
                 # bytes from one lane to the next, which may be as few as an element has
                 seen.unknown[address.why] += 1
                 return None
-        if len(taking) > sum(lane >= 0 for lane in seen.lanes):
+        if len(taking) > len(seen.lanes) - seen.lanes.count(-1):
             seen.lanes = tuple(np.where(on, lanes - taking.min(), -1).tolist())
         return lanes
+
+
+def _most(known: Any, on: np.ndarray) -> int:
+    """How much is unknown of any of some lanes."""
+    if isinstance(known, np.ndarray):
+        return int(np.max(known, initial=0, where=on))
+    return int(known) if on.any() else 0
+
+
+@lru_cache(maxsize=1 << 12)
+def _terms(place: str, wide: bool) -> list[tuple[str, Lanes | None, bool, int]]:
+    """What an address is the sum of: a register, or a number; whether with the register after it;
+    and its factor or 0."""
+    found = PLACE.search(place)
+    tokens = [token.partition(".") for token in (found[1] if found else "").split("+")]
+    marks = {mark for _, _, rest in tokens for mark in rest.split(".")}
+    terms = []
+    for name, _, rest in tokens:
+        both = "64" in rest or not {"64", "U32"} & marks or (name[0] == "U" and "U32" in marks)
+        scale = re.search(r"X(\d+)", rest)
+        number = Lanes(int(name, 0)) if NUMBER.match(name) else None
+        terms.append((name, number, wide and both, int(scale[1]) if scale else 0))
+    return terms
 
 
 #: Addresses among operands, of which some disassemblers write two without a comma between them.
@@ -659,6 +667,3 @@ _PLACES: Final = re.compile(r"(?<!desc)\[[^\[\]]*\]")
 _SHARED: Final = (SHARED_LOADS | SHARED_STORES | {"ATOMS", "REDS"}) - {"LDGSTS"}
 #: For `unsure`: to the end.
 _END: Final = "end"
-_CONTROL: Final = frozenset(
-    {"BRA", "JMP", "EXIT", "KILL", "RET", "CALL", "BSSY", "BSYNC", "BREAK", "BRX", "JMX"}
-)

@@ -101,17 +101,8 @@ def _parsed(row: CodeRow) -> Decoded:
             to[:1] = [following(to[0], n) for n in range(several)]
             to += conditions
     plain = name[1:] if name[:1] == "U" and name[1:] in _RUN else name
-    return Decoded(
-        plain,
-        tuple(mods),
-        guard.lstrip("!"),
-        guard.startswith("!"),
-        tuple(to),
-        tuple(parts),
-        row,
-        None,
-        _RUN.get(plain),
-    )
+    bare, negated, run = guard.lstrip("!"), guard.startswith("!"), _RUN.get(plain)
+    return Decoded(plain, tuple(mods), bare, negated, tuple(to), tuple(parts), row, None, run)
 
 
 def _registers_of(name: str, mods: Sequence[str]) -> int:
@@ -129,12 +120,8 @@ def _operand(name: str) -> tuple[str, str, str, Any]:
         lanes = [m for m in found["rest"].split(".") if m and m not in ("reuse", "64", "U32")]
         return ("other" if lanes else "register", found["sign"], found["name"], None)
     if found := _CONSTANT.match(name):
-        return (
-            "constant",
-            found["sign"],
-            "",
-            (int(found[2], 16), found[3], int(found[4] or "0", 16)),
-        )
+        where = int(found[2], 16), found[3], int(found[4] or "0", 16)
+        return "constant", found["sign"], "", where
     if NUMBER.match(name):
         return "number", "", "", Lanes(int(name, 0) & MASK)
     return "other", "", "", None
@@ -176,13 +163,9 @@ def _product(a: Lanes, b: Lanes) -> tuple[Any, str]:
 
 def _at_least(known: Any, level: int) -> Any:
     """`known` where it is nothing but known, else at least `level`."""
-    return (
-        np.where(known > 0, np.maximum(known, level), 0)
-        if isinstance(known, np.ndarray)
-        else max(known, level)
-        if known
-        else 0
-    )
+    if isinstance(known, np.ndarray):
+        return np.where(known > 0, np.maximum(known, level), 0)
+    return max(known, level) if known else 0
 
 
 def unsure(known: Any) -> bool:
@@ -647,19 +630,21 @@ _SETS_CONDITIONS: Final = frozenset({
     "ISETP", "UISETP", "PLOP3", "UPLOP3", "FSETP", "DSETP", "HSETP2", "FCHK", "SYNCS", "USETMAXREG",
 })  # fmt: skip
 _CARRIES: Final = frozenset({"IADD3", "UIADD3", "LEA", "ULEA", "IMAD", "UIMAD", "IADD"})
+#: What decides where lanes go on.
+CONTROL: Final = frozenset(
+    {"BRA", "JMP", "EXIT", "KILL", "RET", "CALL", "BSSY", "BSYNC", "BREAK", "BRX", "JMX"}
+)
+_LOCAL: Final = ("LDL", "STL")
 #: Accesses whose addresses are followed.
 FOLLOWED: Final = frozenset(
     {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDSM", "STSM", "LDGSTS", *ATOMICS}
 )
 
 
+@lru_cache(maxsize=1 << 12)
 def following(register: str, n: int) -> str:
     """The name of the n-th register after one."""
-    return (
-        register
-        if register.endswith("Z")
-        else re.sub(r"\d+", lambda found: str(int(found[0]) + n), register)
-    )
+    return re.sub(r"\d+", lambda found: str(int(found[0]) + n), register)  # RZ has none
 
 
 class Registers:
@@ -697,11 +682,8 @@ class Registers:
             return number
         elif kind_of == "constant":
             bank, register, offset = extra
-            value = (
-                self.constant(bank, offset)
-                if not register
-                else Lanes(self.sample, int(Known.OFFSET), name)
-            )
+            other = Lanes(self.sample, int(Known.OFFSET), name)
+            value = other if register else self.constant(bank, offset)
         else:
             return unknown(name)
         if sign:
@@ -714,7 +696,7 @@ class Registers:
         kind_of, sign, key, extra = _operand(name)
         if kind_of == "register":
             low = self.registers.get(key) or unknown(key)
-            after = key if key.endswith("Z") else re.sub(r"\d+", lambda n: str(int(n[0]) + 1), key)
+            after = following(key, 1)
             high = self.registers.get(after) or unknown(after)
         elif kind_of == "constant":
             bank, _, offset = extra
@@ -765,4 +747,31 @@ def decoded(rows: tuple[CodeRow, ...]) -> list[Decoded]:
             accessed[i.guard] = i.negated
         if i.guard in accessed:
             code[at] = i._replace(assumed=accessed[i.guard] == i.negated)
-    return code
+    read = _read(code)
+    return [i._replace(to=()) if read.isdisjoint(i.to) else i for i in code]
+
+
+def _read(code: Sequence[Decoded]) -> set[str]:
+    """The registers that addresses, local memory and branches depend on, through any instructions, in
+    any order. What others hold is of no account: most of a kernel's work."""
+    made: dict[str, list[Decoded]] = {}
+    for i in code:
+        for name in i.to:
+            made.setdefault(name, []).append(i)
+    waiting = [i for i in code if i.base in FOLLOWED or i.base in CONTROL or i.base in _LOCAL]
+    read, seen = set[str](), set[int]()
+    while waiting:
+        i = waiting.pop()
+        if id(i) in seen:
+            continue
+        seen.add(id(i))
+        data = i.base not in FOLLOWED and i.base not in CONTROL
+        used = " ".join(x for x in i.operands if data or "[" in x or CONDITION.match(x))
+        names = {f"P{n}" for n in range(7)} if i.base in ("P2R", "R2P") else set[str]()
+        most = 4 if i.base == "STL" else 2  # of the latter some are pairs
+        for name in (*_OPERANDS.findall(used), *filter(None, [i.guard])):
+            names.update(following(name, n) for n in range(1 if "P" in name else most))
+        for name in names - read:
+            waiting += made.get(name, ())
+        read |= names
+    return read

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from ncu_toolkit.base.core.cache import remembered
@@ -343,12 +344,12 @@ class CodeRow(NamedTuple):
 def lines(rows: Sequence[Instruction]) -> tuple[CodeRow, ...]:
     """The code of a report's instructions: one object for equal code, so that what is `remembered`
     of it holds for all launches of a kernel."""
-    return _one(tuple(CodeRow(row.address, row.opcode, row.sass) for row in rows))
+    return _one(tuple(map(attrgetter("address", "opcode", "sass"), rows)))
 
 
 @lru_cache(maxsize=16)
-def _one(code: tuple[CodeRow, ...]) -> tuple[CodeRow, ...]:
-    return code
+def _one(code: tuple[tuple[int, str, str], ...]) -> tuple[CodeRow, ...]:
+    return tuple(map(CodeRow._make, code))
 
 
 @dataclass(frozen=True)
