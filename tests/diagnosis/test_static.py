@@ -356,6 +356,26 @@ class TestCompiled:
             "local-memory-traffic",
         } & set(causes["register_blocked"])
 
+    @pytest.mark.parametrize(
+        ("name", "bottleneck"),
+        [("shared_bank_conflict", "shared-bank-conflict"), ("transpose_smem", "shared-bank-conflict"),
+         ("transpose_naive", "uncoalesced-global-access"), ("uncoalesced_global_access", "uncoalesced-global-access")],
+    )  # fmt: skip
+    def test_what_addresses_show_leads(self, name: str, bottleneck: str) -> None:
+        assert (
+            analyse_rung(find_rung(name), "sm_90").kernels[0].findings[0].bottleneck == bottleneck
+        )
+
+    def test_the_padding_that_is_proposed_ends_the_conflicts(self) -> None:
+        """The kernel compiled with it has none."""
+        rung = find_rung("shared_bank_conflict")
+        first = analyse_rung(rung, "sm_90").kernels[0].findings[0]
+        assert "32 passes" in first.summary
+        assert "Pad each row of 128 bytes by 4 or XOR" in first.advice
+        assert "Swizzle<5, 0, 5>" in first.advice
+        padded = analyse_rung(rung, "sm_90", parameters={"PITCH": 33}).kernels[0].findings
+        assert "shared-bank-conflict" not in {finding.bottleneck for finding in padded}
+
     def test_a_source_file_and_its_cubin_agree(self, tmp_path: Path) -> None:
         source = tmp_path / "k.cu"
         source.write_text(SPILLING)

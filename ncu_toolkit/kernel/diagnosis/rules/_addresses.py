@@ -3,10 +3,14 @@ need of their bytes, and a layout of shared memory without conflicts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ncu_toolkit.base.core.units import count, counted
+from ncu_toolkit.base.core.units import count, counted, significant
+from ncu_toolkit.base.model import Instruction, Profile
+from ncu_toolkit.kernel.diagnosis.figures import placed
+from ncu_toolkit.kernel.diagnosis.kernel import capital
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
 from ncu_toolkit.kernel.sass.opcodes import SassInstruction
 
@@ -15,6 +19,8 @@ if TYPE_CHECKING:  # both need NumPy, which the Python inside ncu has not
 
 #: Blocks that are assumed where none is given: of code that asks for threadIdx.y, and of other code.
 _BLOCKS: Final = ((32, 8, 1), (256, 1, 1))
+#: Difference up to which a prediction and a counter are the same.
+AGREES: Final = 0.1
 
 
 class Wasteful(NamedTuple):
@@ -59,6 +65,35 @@ def wasteful(facts: KernelFacts, *, shared: bool, tolerated: float) -> Wasteful 
     return Wasteful(rows, found, beyond / total)
 
 
+def shown(profile: Profile, counted_as: str, *, shared: bool) -> str:
+    """Of the access with most sectors or wavefronts beyond the ideal: how its lanes lie, and the figure
+    that its addresses give where another was counted. "" where they are not known."""
+
+    def beyond(row: Instruction) -> float:
+        return row.counters.get(counted_as, 0.0) - row.counters.get(f"{counted_as}_ideal", 0.0)
+
+    from ncu_toolkit.kernel.sass.addresses import accesses_of
+
+    row = max(placed(profile), key=beyond, default=None)
+    access = accesses_of(profile).get(row.index) if row is not None and beyond(row) > 0 else None
+    if row is None or access is None or access.stopped or not row.executed:
+        return ""
+    takes = (access.wavefronts if shared else access.sectors) or 0.0
+    took = row.counters[counted_as] / row.executed
+    name = f"{row.base} at line {row.line}" if row.line else f"{row.base} at +0x{row.address:x}"
+    unit = "passes" if shared else "sectors"
+    if not math.isclose(takes * access.active, took, rel_tol=AGREES):
+        return (
+            f" {capital(name)} takes {significant(took)} {unit} a request, where its addresses give "
+            f"{significant(takes * access.active)} if all lanes take part and rows are aligned."
+        )
+    words = apart(access)
+    if not words:
+        return ""
+    ways = f"{significant(takes / access.least_wavefronts)}-way: " if shared else ""
+    return f" {capital(name)} is {ways}{words}." if shared else f" In {name}, {words}."
+
+
 def apart(access: Access) -> str:
     """How far lanes are apart, in words; "" where they follow no simple pattern."""
     import numpy as np
@@ -80,7 +115,7 @@ def _distance(step: int) -> str:
     """A distance in bytes, except of one that holds the sample of a parameter."""
     from ncu_toolkit.kernel.sass.addresses import SAMPLES
 
-    return "a parameter's multiple" if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
+    return "a multiple of a parameter" if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
 
 
 def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: Access) -> str:
