@@ -24,7 +24,7 @@ import numpy as np
 from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.model import Profile
 from ncu_toolkit.base.model.profile import Extents
-from ncu_toolkit.kernel.sass.branches import targets_of
+from ncu_toolkit.kernel.sass.branches import targets
 from ncu_toolkit.kernel.sass.lanes import (
     CONDITION,
     FOLLOWED,
@@ -154,10 +154,10 @@ def accesses_of(profile: Profile) -> Mapping[int, Access]:
     """What a launch's code shows of its accesses, by the index of the instruction; nothing where the
     report lacks the code, its branches or the block. The parameters are not in a report."""
     code, launch = lines(profile.instructions), profile.launch
-    targets = targets_of(code) if len(code) <= LONGEST else None
-    if targets is None or launch.block is None:
+    ends = targets(profile.instructions) if len(code) <= LONGEST else None
+    if ends is None or launch.block is None:
         return {}
-    return accesses(code, targets, profile.device.cc, launch.block, launch.grid)
+    return accesses(code, ends, profile.device.cc, launch.block, launch.grid)
 
 
 def _access(index: int, seen: Sequence[_Tally]) -> Access:
@@ -345,7 +345,7 @@ class _Warp(Registers):
             until = self.groups[0][0] if self.groups else len(code)
             if pc >= len(code) or not mask.any():
                 continue
-            self.mask = mask
+            self.run_on(mask)
             full = bool(mask.all())
             here: int | None = pc
             while here is not None and steps > 0:
@@ -414,6 +414,7 @@ class _Warp(Registers):
                     if name[-1] in "ZT" or name[0] == "U" or name == "R1"
                 }
                 self.registers = {name: self.registers[name] for name in kept}
+                self.latest.clear()
             self.groups.append((target[0] if target else pc + 1, mask))
         elif i.base == "BSSY":
             self.barriers.pop(name, None)  # the last one is the innermost
