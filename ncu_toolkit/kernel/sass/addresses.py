@@ -2,7 +2,7 @@
 memory, and how many passes through the banks of shared memory (wavefronts), a request takes.
 
 The integer part of the code is run for a few warps: threadIdx, blockIdx and blockDim are those of a
-thread of the launch, a kernel's parameters are samples (`SAMPLES`) unless they are given, and loaded
+thread of the launch, a kernel's parameters are samples (`SAMPLES`), and loaded
 data are unknown. Each value says how much of it is known (`Known`), so that an address whose lanes
 depend on data or on a parameter is reported as not known, with what stops it. Where two samples of
 the parameters give different figures, the figure depends on them and is not known either.
@@ -66,10 +66,14 @@ LONGEST: Final = 20_000
 #: Passes of a loop that are run, fewer in long code, and instructions in all.
 _PASSES: Final = 12
 _STEPS: Final = 30_000
+#: Instructions that are run for a single one, and the longest code in which one is looked for: a few
+#: hundredths of a second.
+_FEW: Final = 600
+_SHORT: Final = 2_000
+#: Blocks that are run: above the diagonal of a grid, below, and on it.
+_PLACED: Final = ((1, 2, 1), (4, 1, 2), (3, 3, 3), (2, 7, 4))
 #: Warps that look for what the others did not reach.
 _TRIES: Final = 8
-#: Where the parameters begin in constant bank 0, by the first compute capability (CUDA binary utilities).
-_PARAMETERS: Final = ((10, 0x380), (9, 0x210), (7, 0x160), (0, 0x140))
 #: Where blockDim and gridDim are from CC 10.0 on; before at its start.
 _SIZES: Final = 0x360
 
@@ -139,7 +143,7 @@ def accesses(
     cc: tuple[int, int],
     block: Extents,
     grid: Extents | None = None,
-    parameters: Mapping[int, int] | None = None,
+    steps: int = _STEPS,
 ) -> dict[int, Access]:
     """What each load, store and atomic of global and shared memory accesses, by its index. Code that no
     followed path reaches is left out.
@@ -149,36 +153,64 @@ def accesses(
         targets: indices of the instructions that each branch names, by its own.
         cc: the GPU's compute capability.
         block, grid: sizes by axis; a grid of some blocks where None.
-        parameters: known words of the parameters by byte offset; `SAMPLES` for the others.
+        steps: how many instructions are run.
     """
-    first = next(at for since, at in _PARAMETERS if cc >= (since, 0))
     start = _SIZES if cc >= (10, 0) else 0
     words = {start + WORD * n: size for n, size in enumerate((*block, *(grid or ())))}
-    words |= {first + offset: word for offset, word in (parameters or {}).items()}
     runs: list[_Sampled] = []
     for sample in range(len(SAMPLES)):
         if not runs or runs[0].depends:
-            runs.append(_Sampled(decoded(rows), targets, (block, grid), words, sample))
+            runs.append(_Sampled(decoded(rows), targets, (block, grid), (words, sample), steps))
             runs[-1].all()
     whole = grid is not None and runs[0].blocks >= math.prod(grid)
     return {
-        i: _access(i, [run.seen.get(i) or _Tally() for run in runs], whole)
+        i: _access(
+            i,
+            [run.seen.get(i) or _Tally() for run in runs],
+            whole,
+            any(start <= i <= end for start, end in runs[0].cut),
+        )
         for i in sorted({*runs[0].seen, *runs[-1].seen})
     }
 
 
-def accesses_of(profile: Profile) -> Mapping[int, Access]:
+def accesses_of(profile: Profile, only: int | None = None) -> Mapping[int, Access]:
     """What a launch's code shows of its accesses, by the index of the instruction; nothing where the
-    report lacks the code, its branches or the block. The parameters are not in a report."""
+    report lacks the code, its branches or the block. The parameters are not in a report. `only`: of
+    one instruction, from what it and the branches depend on, by fewer steps."""
     code, launch = lines(profile.instructions), profile.launch
-    ends = targets(profile.instructions) if len(code) <= LONGEST else None
+    longest = LONGEST if only is None else _SHORT
+    ends = targets(profile.instructions) if len(code) <= longest else None
     if ends is None or launch.block is None:
         return {}
-    return accesses(code, ends, profile.device.cc, launch.block, launch.grid)
+    steps = _STEPS
+    if only is not None:
+        code, steps = _slice(code, str(only)), _FEW
+    return accesses(code, ends, profile.device.cc, launch.block, launch.grid, steps)
 
 
-def _access(index: int, seen: Sequence[_Tally], whole: bool) -> Access:
-    """`whole`: all blocks of the launch were run."""
+@remembered(16)
+def _slice(rows: tuple[CodeRow, ...], index: str) -> tuple[CodeRow, ...]:
+    """The code with a NOP for all on which neither an instruction nor a branch depends."""
+    code = decoded(rows)
+    kept = {n for n, i in enumerate(code) if n == int(index) or i.base in _CONTROL}
+    writers: defaultdict[str, list[int]] = defaultdict(list)
+    for n, i in enumerate(code):
+        for name in i.to:
+            writers[name].append(n)
+    new = kept
+    while new:
+        read = {name for n in new for name in _NAMES.findall(rows[n].sass)}
+        read |= {following(name, 1) for name in read}
+        new = {n for name in read for n in writers[name]} - kept
+        kept |= new
+    return tuple(
+        row if n in kept else CodeRow(row.address, "NOP", "NOP") for n, row in enumerate(rows)
+    )
+
+
+def _access(index: int, seen: Sequence[_Tally], whole: bool, cut: bool) -> Access:
+    """`whole`: all blocks of the launch were run; `cut`: but not to the end of a loop around it."""
     why = next((each.unknown.most_common(1)[0][0] for each in seen if each.unknown), "")
     means = [mean for each in seen if (mean := _mean(each.requests)).active]
     if why or not means:
@@ -186,10 +218,12 @@ def _access(index: int, seen: Sequence[_Tally], whole: bool) -> Access:
     first, lanes = means[0], next((each.lanes for each in seen if each.lanes), ())
     if not all(_alike(first, other) for other in means):
         return Access(index, stopped="the size of a parameter", lanes=lanes)
-    several = any(len(each.requests) > 1 for each in seen) and not whole
-    blocks = [mean for each in seen for mean in each.blocks]
-    if several and (len(blocks) < 2 or not all(_alike(mean, first) for mean in blocks)):
-        return Access(index, stopped="the place of the block", lanes=lanes)
+    if any(len(each.requests) > 1 for each in seen):
+        blocks = [mean for each in seen for mean in each.blocks]
+        alike = len(blocks) > 1 and all(_alike(mean, first) for mean in blocks)
+        if cut or not (whole or alike):
+            why = "the length of a loop" if cut else "the place of the block"
+            return Access(index, stopped=why, lanes=lanes)
     return Access(
         index,
         first.sectors / first.active or None,
@@ -286,18 +320,21 @@ class _Sampled:
         code: Sequence[Decoded],
         targets: Mapping[int, Sequence[int]],
         shape: tuple[Extents, Extents | None],
-        words: Mapping[int, int],
-        sample: int,
+        constants: tuple[Mapping[int, int], int],
+        steps: int,
     ) -> None:
-        self.code, self.targets, self.words = code, targets, words
+        self.code, self.targets = code, targets
+        self.words, sample = constants
         self.block, self.grid = shape
         self.sample, self.data = SAMPLES[sample], _DATA[sample]
         self.seen: defaultdict[int, _Tally] = defaultdict(_Tally)
         self.ways: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         """How often each branch that depends on something unknown was not taken, and taken."""
-        self.passes = max(3, min(_PASSES, _STEPS // (4 * max(1, len(code)))))
-        self.left = _STEPS
+        self.passes = max(3, min(_PASSES, steps // (4 * max(1, len(code)))))
+        self.left = steps
         self.exploring = False
+        self.cut: set[tuple[int, int]] = set()
+        """Loops that are longer than they are run."""
         self.blocks = 0
         """How many blocks were run to their end."""
         self.depends = False
@@ -311,8 +348,8 @@ class _Sampled:
         sizes = self.grid or (MASK,) * 3
         usual: defaultdict[int, _Tally] = defaultdict(_Tally)
         tried = set()
-        for n in (1, 2, 4, 7):
-            block = [min(n + axis % 2, size // 2) for axis, size in enumerate(sizes)]
+        for place in _PLACED:
+            block = [min(n, size // 2) for n, size in zip(place, sizes, strict=True)]
             before, ended, self.seen = self.left, True, defaultdict(_Tally)
             for warp in chosen if tuple(block) not in tried else ():
                 ended &= self.left > 0 and _Warp(self, warp, block).go(
@@ -383,9 +420,14 @@ class _Warp(Registers):
             full = bool(mask.all())
             here: int | None = pc
             while here is not None and steps > 0:
+                i = code[here]
+                if i.base == "NOP":
+                    here += 1
+                    if here >= until:
+                        break
+                    continue
                 steps -= 1
                 self.of.left -= 1
-                i = code[here]
                 if i.base in _CONTROL:
                     here = self._jump(here, i)
                     break
@@ -514,12 +556,15 @@ class _Warp(Registers):
             rarely = 1 if self.of.exploring else 3  # as often as the other way, or a third as often
             if tried[bool(on)] > rarely * (tried[not on] + 1) - self.of.exploring:
                 on = not on
+                self._make_up(pc, i, on)
                 if target > pc:
                     self.aside.add(next(reversed(self.barriers), _END))
             tried[bool(on)] += 1
             if why:
                 self.unsure[next(reversed(self.barriers), _END)] = why
         if back and ways[1] >= self.of.passes:
+            if certain:
+                self.of.cut.add((target, pc))
             on = False
         taken = self.mask & on
         rest = self.mask & ~taken
@@ -530,6 +575,21 @@ class _Warp(Registers):
             return pc + 1
         self.groups += [(target, taken), (pc + 1, rest)]
         return None
+
+    def _make_up(self, pc: int, i: Decoded, on: Any) -> None:
+        """Run what a way that is tried against its condition would have run before its branch."""
+        at = pc
+        while (
+            at
+            and i.guard not in (before := self.of.code[at - 1]).to
+            and before.base not in _CONTROL
+        ):
+            at -= 1
+        for other in self.of.code[at:pc] if i.guard else ():
+            same = other.guard == i.guard and (other.negated == i.negated) is bool(on)
+            if same and other.run and other.base not in FOLLOWED:
+                for name, value in zip(other.to, other.run(self, other), strict=False):
+                    self.put(name, value, self.mask)
 
     def _leave(self, start: int, end: int) -> int | None:
         """Where a loop goes on that ends in an unconditional branch: at the first branch out of it."""
@@ -696,6 +756,7 @@ class _Warp(Registers):
 
 
 #: Addresses among operands, of which some disassemblers write two without a comma between them.
+_NAMES: Final = re.compile(r"\bU?[RP]\d+")
 _PLACES: Final = re.compile(r"(?<!desc)\[[^\[\]]*\]")
 #: What accesses shared memory alone.
 _SHARED: Final = (SHARED_LOADS | SHARED_STORES | {"ATOMS", "REDS"}) - {"LDGSTS"}

@@ -75,7 +75,11 @@ def shown(profile: Profile, counted_as: str, *, shared: bool) -> str:
     from ncu_toolkit.kernel.sass.addresses import accesses_of
 
     row = max(placed(profile), key=beyond, default=None)
-    access = accesses_of(profile).get(row.index) if row is not None and beyond(row) > 0 else None
+    access = (
+        accesses_of(profile, row.index).get(row.index)
+        if row is not None and beyond(row) > 0
+        else None
+    )
     if row is None or access is None or access.stopped or not row.executed:
         return ""
     takes = (access.wavefronts if shared else access.sectors) or 0.0
