@@ -196,7 +196,7 @@ def _slice(rows: tuple[CodeRow, ...], index: str) -> tuple[CodeRow, ...]:
     kept = {n for n, i in enumerate(code) if n == int(index) or i.base in _CONTROL}
     writers: defaultdict[str, list[int]] = defaultdict(list)
     for n, i in enumerate(code):
-        for name in i.to:
+        for name in i.to if i.run or i.base in FOLLOWED or i.base == "LDL" or n in kept else ():
             writers[name].append(n)
     new = kept
     while new:
@@ -331,7 +331,7 @@ class _Sampled:
         self.ways: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         """How often each branch that depends on something unknown was not taken, and taken."""
         self.passes = max(3, min(_PASSES, steps // (4 * max(1, len(code)))))
-        self.left = steps
+        self.left, self.tries = steps, _TRIES if steps >= _STEPS else 0
         self.exploring = False
         self.cut: set[tuple[int, int]] = set()
         """Loops that are longer than they are run."""
@@ -364,7 +364,7 @@ class _Sampled:
         # and what those did not reach, by the other ways of branches on something unknown
         self.exploring = True
         rest = {n for n, i in enumerate(self.code) if i.base in FOLLOWED} - usual.keys()
-        for n in range(_TRIES if rest else 0):
+        for n in range(self.tries if rest else 0):
             if rest:
                 self.seen = defaultdict(_Tally)
                 edge = [n % 2 * (size - 1) for size in sizes]
