@@ -77,12 +77,10 @@ def shown(profile: Profile, counted_as: str, *, shared: bool) -> str:
     except ImportError:  # in the Python inside ncu
         return ""
     row = max(placed(profile), key=beyond, default=None)
-    access = (
-        accesses_of(profile, row.index).get(row.index)
-        if row is not None and beyond(row) > 0
-        else None
-    )
-    if row is None or access is None or access.stopped or not row.executed:
+    if row is None or beyond(row) <= AGREES * row.counters.get(f"{counted_as}_ideal", 0.0):
+        return ""
+    access = accesses_of(profile, row.index).get(row.index)
+    if access is None or access.stopped or not row.executed:
         return ""
     takes = (access.wavefronts if shared else access.sectors) or 0.0
     took = row.counters[counted_as] / row.executed
