@@ -66,10 +66,6 @@ LONGEST: Final = 20_000
 #: Passes of a loop that are run, fewer in long code, and instructions in all.
 _PASSES: Final = 12
 _STEPS: Final = 30_000
-#: Instructions that are run for a single one, and the longest code in which one is looked for: a few
-#: hundredths of a second.
-_FEW: Final = 600
-_SHORT: Final = 2_000
 #: Blocks that are run: above the diagonal of a grid, below, and on it.
 _PLACED: Final = ((1, 2, 1), (4, 1, 2), (3, 3, 3), (2, 7, 4))
 #: Warps that look for what the others did not reach.
@@ -143,7 +139,6 @@ def accesses(
     cc: tuple[int, int],
     block: Extents,
     grid: Extents | None = None,
-    steps: int = _STEPS,
 ) -> dict[int, Access]:
     """What each load, store and atomic of global and shared memory accesses, by its index. Code that no
     followed path reaches is left out.
@@ -153,14 +148,13 @@ def accesses(
         targets: indices of the instructions that each branch names, by its own.
         cc: the GPU's compute capability.
         block, grid: sizes by axis; a grid of some blocks where None.
-        steps: how many instructions are run.
     """
     start = _SIZES if cc >= (10, 0) else 0
     words = {start + WORD * n: size for n, size in enumerate((*block, *(grid or ())))}
     runs: list[_Sampled] = []
     for sample in range(len(SAMPLES)):
         if not runs or runs[0].depends:
-            runs.append(_Sampled(decoded(rows), targets, (block, grid), (words, sample), steps))
+            runs.append(_Sampled(decoded(rows), targets, (block, grid), words, sample))
             runs[-1].all()
     whole = grid is not None and runs[0].blocks >= math.prod(grid)
     return {
@@ -174,39 +168,14 @@ def accesses(
     }
 
 
-def accesses_of(profile: Profile, only: int | None = None) -> Mapping[int, Access]:
+def accesses_of(profile: Profile) -> Mapping[int, Access]:
     """What a launch's code shows of its accesses, by the index of the instruction; nothing where the
-    report lacks the code, its branches or the block. The parameters are not in a report. `only`: of
-    one instruction, from what it and the branches depend on, by fewer steps."""
+    report lacks the code, its branches or the block. The parameters are not in a report."""
     code, launch = lines(profile.instructions), profile.launch
-    longest = LONGEST if only is None else _SHORT
-    ends = targets(profile.instructions) if len(code) <= longest else None
+    ends = targets(profile.instructions) if len(code) <= LONGEST else None
     if ends is None or launch.block is None:
         return {}
-    steps = _STEPS
-    if only is not None:
-        code, steps = _slice(code, str(only)), _FEW
-    return accesses(code, ends, profile.device.cc, launch.block, launch.grid, steps)
-
-
-@remembered(16)
-def _slice(rows: tuple[CodeRow, ...], index: str) -> tuple[CodeRow, ...]:
-    """The code with a NOP for all on which neither an instruction nor a branch depends."""
-    code = decoded(rows)
-    kept = {n for n, i in enumerate(code) if n == int(index) or i.base in _CONTROL}
-    writers: defaultdict[str, list[int]] = defaultdict(list)
-    for n, i in enumerate(code):
-        for name in i.to if i.run or i.base in FOLLOWED or i.base == "LDL" or n in kept else ():
-            writers[name].append(n)
-    new = kept
-    while new:
-        read = {name for n in new for name in _NAMES.findall(rows[n].sass)}
-        read |= {following(name, 1) for name in read}
-        new = {n for name in read for n in writers[name]} - kept
-        kept |= new
-    return tuple(
-        row if n in kept else CodeRow(row.address, "NOP", "NOP") for n, row in enumerate(rows)
-    )
+    return accesses(code, ends, profile.device.cc, launch.block, launch.grid)
 
 
 def _access(index: int, seen: Sequence[_Tally], whole: bool, cut: bool) -> Access:
@@ -320,18 +289,17 @@ class _Sampled:
         code: Sequence[Decoded],
         targets: Mapping[int, Sequence[int]],
         shape: tuple[Extents, Extents | None],
-        constants: tuple[Mapping[int, int], int],
-        steps: int,
+        words: Mapping[int, int],
+        sample: int,
     ) -> None:
-        self.code, self.targets = code, targets
-        self.words, sample = constants
+        self.code, self.targets, self.words = code, targets, words
         self.block, self.grid = shape
         self.sample, self.data = SAMPLES[sample], _DATA[sample]
         self.seen: defaultdict[int, _Tally] = defaultdict(_Tally)
         self.ways: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         """How often each branch that depends on something unknown was not taken, and taken."""
-        self.passes = max(3, min(_PASSES, steps // (4 * max(1, len(code)))))
-        self.left, self.tries = steps, _TRIES if steps >= _STEPS else 0
+        self.passes = max(3, min(_PASSES, _STEPS // (4 * max(1, len(code)))))
+        self.left = _STEPS
         self.exploring = False
         self.cut: set[tuple[int, int]] = set()
         """Loops that are longer than they are run."""
@@ -364,7 +332,7 @@ class _Sampled:
         # and what those did not reach, by the other ways of branches on something unknown
         self.exploring = True
         rest = {n for n, i in enumerate(self.code) if i.base in FOLLOWED} - usual.keys()
-        for n in range(self.tries if rest else 0):
+        for n in range(_TRIES if rest else 0):
             if rest:
                 self.seen = defaultdict(_Tally)
                 edge = [n % 2 * (size - 1) for size in sizes]
@@ -420,14 +388,9 @@ class _Warp(Registers):
             full = bool(mask.all())
             here: int | None = pc
             while here is not None and steps > 0:
-                i = code[here]
-                if i.base == "NOP":
-                    here += 1
-                    if here >= until:
-                        break
-                    continue
                 steps -= 1
                 self.of.left -= 1
+                i = code[here]
                 if i.base in _CONTROL:
                     here = self._jump(here, i)
                     break
@@ -756,7 +719,6 @@ class _Warp(Registers):
 
 
 #: Addresses among operands, of which some disassemblers write two without a comma between them.
-_NAMES: Final = re.compile(r"\bU?[RP]\d+")
 _PLACES: Final = re.compile(r"(?<!desc)\[[^\[\]]*\]")
 #: What accesses shared memory alone.
 _SHARED: Final = (SHARED_LOADS | SHARED_STORES | {"ATOMS", "REDS"}) - {"LDGSTS"}

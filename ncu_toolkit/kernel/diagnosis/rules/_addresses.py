@@ -3,14 +3,10 @@ need of their bytes, and a layout of shared memory without conflicts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ncu_toolkit.base.core.units import count, counted, significant
-from ncu_toolkit.base.model import Instruction, Profile
-from ncu_toolkit.kernel.diagnosis.figures import placed
-from ncu_toolkit.kernel.diagnosis.kernel import capital
+from ncu_toolkit.base.core.units import count, counted
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
 from ncu_toolkit.kernel.sass.opcodes import SassInstruction
 
@@ -19,8 +15,6 @@ if TYPE_CHECKING:  # both need NumPy, which the Python inside ncu has not
 
 #: Blocks that are assumed where none is given: of code that asks for threadIdx.y, and of other code.
 _BLOCKS: Final = ((32, 8, 1), (256, 1, 1))
-#: Difference up to which a prediction and a counter are the same.
-AGREES: Final = 0.1
 
 
 class Wasteful(NamedTuple):
@@ -63,39 +57,6 @@ def wasteful(facts: KernelFacts, *, shared: bool, tolerated: float) -> Wasteful 
     if not worst or (looped and not any(row.address in looped for row in rows)):
         return None
     return Wasteful(rows, found, beyond / total)
-
-
-def shown(profile: Profile, counted_as: str, *, shared: bool) -> str:
-    """Of the access with most sectors or wavefronts beyond the ideal: how its lanes lie, and the figure
-    that its addresses give where another was counted. "" where they are not known."""
-
-    def beyond(row: Instruction) -> float:
-        return row.counters.get(counted_as, 0.0) - row.counters.get(f"{counted_as}_ideal", 0.0)
-
-    try:
-        from ncu_toolkit.kernel.sass.addresses import accesses_of
-    except ImportError:  # in the Python inside ncu
-        return ""
-    row = max(placed(profile), key=beyond, default=None)
-    if row is None or beyond(row) <= AGREES * row.counters.get(f"{counted_as}_ideal", 0.0):
-        return ""
-    access = accesses_of(profile, row.index).get(row.index)
-    if access is None or access.stopped or not row.executed:
-        return ""
-    takes = (access.wavefronts if shared else access.sectors) or 0.0
-    took = row.counters[counted_as] / row.executed
-    name = f"{row.base} at line {row.line}" if row.line else f"{row.base} at +0x{row.address:x}"
-    unit = "passes" if shared else "sectors"
-    if not math.isclose(takes * access.active, took, rel_tol=AGREES):
-        return (
-            f" {capital(name)} takes {significant(took)} {unit} a request, where its addresses give "
-            f"{significant(takes * access.active)} if all lanes take part and rows are aligned."
-        )
-    words = apart(access)
-    if not words:
-        return ""
-    ways = f"{significant(takes / access.least_wavefronts)}-way: " if shared else ""
-    return f" {capital(name)} is {ways}{words}." if shared else f" In {name}, {words}."
 
 
 def apart(access: Access) -> str:

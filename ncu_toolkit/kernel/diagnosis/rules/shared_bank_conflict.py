@@ -103,8 +103,7 @@ def find(k: Kernel) -> Outcome:
         "the excess wavefronts",
     )
     return k.finding(
-        f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many passes as without conflicts."
-        + _addresses.shown(k.profile, "shared_wavefronts", shared=True),
+        f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many passes as without conflicts.",
         removal,
         (
             measured,

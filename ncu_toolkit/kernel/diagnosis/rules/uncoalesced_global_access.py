@@ -132,8 +132,7 @@ def find(k: Kernel) -> Outcome:
         "sectors beyond the ideal",
     )
     return k.finding(
-        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}"
-        + _addresses.shown(k.profile, "l2_sectors", shared=False),
+        f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
         _coalesced(k, excess, few),
         (
             measured,
