@@ -126,9 +126,7 @@ class _Tally:
         self.requests += other.requests
         self.usual += other.usual
         self.unknown += other.unknown
-        self.lanes = max(
-            self.lanes, other.lanes, key=lambda lanes: sum(lane >= 0 for lane in lanes)
-        )
+        self.lanes = max(self.lanes, other.lanes, key=lambda lanes: len(lanes) - lanes.count(-1))
         self.blocks.append(_mean(other.requests))
 
 
@@ -157,13 +155,9 @@ def accesses(
             runs.append(_Sampled(decoded(rows), targets, (block, grid), words, sample))
             runs[-1].all()
     whole = grid is not None and runs[0].blocks >= math.prod(grid)
+    cut = {i for start, end in runs[0].cut for i in range(start, end + 1)}
     return {
-        i: _access(
-            i,
-            [run.seen.get(i) or _Tally() for run in runs],
-            whole,
-            any(start <= i <= end for start, end in runs[0].cut),
-        )
+        i: _access(i, [run.seen.get(i) or _Tally() for run in runs], whole, i in cut)
         for i in sorted({*runs[0].seen, *runs[-1].seen})
     }
 
@@ -315,15 +309,12 @@ class _Sampled:
         chosen = sorted(range(warps), key=lambda n: f"{n:05b}"[::-1])
         sizes = self.grid or (MASK,) * 3
         usual: defaultdict[int, _Tally] = defaultdict(_Tally)
-        tried = set()
-        for place in _PLACED:
-            block = [min(n, size // 2) for n, size in zip(place, sizes, strict=True)]
+        places = (map(min, place, (size // 2 for size in sizes)) for place in _PLACED)
+        for block in dict.fromkeys(map(tuple, places)):
             before, ended, self.seen = self.left, True, defaultdict(_Tally)
-            for warp in chosen if tuple(block) not in tried else ():
-                ended &= self.left > 0 and _Warp(self, warp, block).go(
-                    max(len(self.code), self.left // 2)
-                )
-            tried.add(tuple(block))
+            for warp in chosen:
+                steps = max(len(self.code), self.left // 2)
+                ended &= self.left > 0 and _Warp(self, warp, block).go(steps)
             self.blocks += ended
             for at, tally in self.seen.items():
                 usual[at].add(tally)
@@ -541,18 +532,13 @@ class _Warp(Registers):
 
     def _make_up(self, pc: int, i: Decoded, on: Any) -> None:
         """Run what a way that is tried against its condition would have run before its branch."""
-        at = pc
-        while (
-            at
-            and i.guard not in (before := self.of.code[at - 1]).to
-            and before.base not in _CONTROL
-        ):
+        code, at = self.of.code, pc
+        while at and code[at - 1].base not in _CONTROL and i.guard not in code[at - 1].to:
             at -= 1
-        for other in self.of.code[at:pc] if i.guard else ():
-            same = other.guard == i.guard and (other.negated == i.negated) is bool(on)
-            if same and other.run and other.base not in FOLLOWED:
-                for name, value in zip(other.to, other.run(self, other), strict=False):
-                    self.put(name, value, self.mask)
+        for n in range(at, pc) if i.guard else ():
+            same = code[n].guard == i.guard and (code[n].negated == i.negated) is bool(on)
+            if same and code[n].base not in FOLLOWED:
+                self._step(n, code[n]._replace(guard=""), bool(self.mask.all()))
 
     def _leave(self, start: int, end: int) -> int | None:
         """Where a loop goes on that ends in an unconditional branch: at the first branch out of it."""
