@@ -378,6 +378,10 @@ class TestCompiled:
         padded = analyse_rung(rung, "sm_90", parameters={"PITCH": 33}).kernels[0].findings
         assert "shared-bank-conflict" not in {finding.bottleneck for finding in padded}
 
+    def test_a_sliding_window_is_not_widened(self) -> None:
+        findings = analyse_rung(find_rung("missing_data_reuse"), "sm_90").kernels[0].findings
+        assert "narrow-access" not in {finding.bottleneck for finding in findings}
+
     @pytest.mark.parametrize(
         ("element", "columns", "words"), [("float", 32, "4"), ("float4", 8, "16")]
     )
