@@ -356,6 +356,70 @@ class TestCompiled:
             "local-memory-traffic",
         } & set(causes["register_blocked"])
 
+    @pytest.mark.parametrize(
+        ("name", "bottleneck"),
+        [("shared_bank_conflict", "shared-bank-conflict"), ("transpose_smem", "shared-bank-conflict"),
+         ("transpose_naive", "uncoalesced-global-access"), ("uncoalesced_global_access", "uncoalesced-global-access")],
+    )  # fmt: skip
+    def test_what_addresses_show_leads(self, name: str, bottleneck: str) -> None:
+        assert (
+            analyse_rung(find_rung(name), "sm_90").kernels[0].findings[0].bottleneck == bottleneck
+        )
+
+    def test_the_padding_that_is_proposed_ends_the_conflicts(self) -> None:
+        """The kernel compiled with it has none."""
+        rung = find_rung("shared_bank_conflict")
+        first = analyse_rung(rung, "sm_90").kernels[0].findings[0]
+        assert "32 passes" in first.summary
+        assert (
+            "Pad each row of 128 bytes by 4 or put column c of row r at c ^ r % 32" in first.advice
+        )
+        assert "Swizzle<5, 0, 5>" in first.advice
+        padded = analyse_rung(rung, "sm_90", parameters={"PITCH": 33}).kernels[0].findings
+        assert "shared-bank-conflict" not in {finding.bottleneck for finding in padded}
+
+    def test_a_sliding_window_is_not_widened(self) -> None:
+        findings = analyse_rung(find_rung("missing_data_reuse"), "sm_90").kernels[0].findings
+        assert "narrow-access" not in {finding.bottleneck for finding in findings}
+
+    @pytest.mark.parametrize(
+        ("element", "columns", "words"), [("float", 32, "4"), ("float4", 8, "16")]
+    )
+    def test_the_swizzle_that_is_proposed_ends_the_conflicts(
+        self, tmp_path: Path, element: str, columns: int, words: str
+    ) -> None:
+        """The kernel compiled with it has none: its rows are written along and read down."""
+        found = []
+        for column in ("C", f"C ^ R % {columns}"):
+            place = f"{columns} * (R) + (({column}))"
+            stored, read = (
+                place.replace("R", row).replace("C", column)
+                for row, column in (
+                    (f"threadIdx.x / {columns}", f"(threadIdx.x % {columns})"),
+                    ("threadIdx.x % 32", "(threadIdx.x / 32)"),
+                )
+            )
+            source = tmp_path / "tile.cu"
+            source.write_text(f"""__global__ void turn({element} *out, const {element} *in) {{
+                __shared__ {element} tile[32 * {columns}];
+                for (int n = threadIdx.x; n < 64 * blockDim.x; n += blockDim.x) {{
+                    tile[{stored}] = in[n];
+                    __syncthreads();
+                    out[n] = tile[{read}];
+                    __syncthreads();
+                }}
+            }}""")
+            found.append(analyse_source(source, "sm_90", block=32 * columns).kernels[0].findings)
+        conflicts, swizzled = (
+            [each for each in findings if each.bottleneck == "shared-bank-conflict"]
+            for findings in found
+        )
+        assert (
+            f"ut column c of row r at c ^ r % {columns}, in elements of {words} bytes"
+            in conflicts[0].advice
+        )
+        assert not swizzled
+
     def test_a_source_file_and_its_cubin_agree(self, tmp_path: Path) -> None:
         source = tmp_path / "k.cu"
         source.write_text(SPILLING)

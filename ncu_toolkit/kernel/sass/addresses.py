@@ -2,7 +2,7 @@
 memory, and how many passes through the banks of shared memory (wavefronts), a request takes.
 
 The integer part of the code is run for a few warps: threadIdx, blockIdx and blockDim are those of a
-thread of the launch, a kernel's parameters are samples (`SAMPLES`) unless they are given, and loaded
+thread of the launch, a kernel's parameters are samples (`SAMPLES`), and loaded
 data are unknown. Each value says how much of it is known (`Known`), so that an address whose lanes
 depend on data or on a parameter is reported as not known, with what stops it. Where two samples of
 the parameters give different figures, the figure depends on them and is not known either.
@@ -17,14 +17,14 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.model import Profile
 from ncu_toolkit.base.model.profile import Extents
-from ncu_toolkit.kernel.sass.branches import targets_of
+from ncu_toolkit.kernel.sass.branches import targets
 from ncu_toolkit.kernel.sass.lanes import (
     CONDITION,
     CONTROL,
@@ -67,10 +67,10 @@ LONGEST: Final = 20_000
 #: Passes of a loop that are run, fewer in long code, and instructions in all.
 _PASSES: Final = 12
 _STEPS: Final = 30_000
+#: Blocks that are run: above the diagonal of a grid, below, and on it.
+_PLACED: Final = ((1, 2, 1), (4, 1, 2), (3, 3, 3), (2, 7, 4))
 #: Warps that look for what the others did not reach.
 _TRIES: Final = 8
-#: Where the parameters begin in constant bank 0, by the first compute capability (CUDA binary utilities).
-_PARAMETERS: Final = ((10, 0x380), (9, 0x210), (7, 0x160), (0, 0x140))
 #: Where blockDim and gridDim are from CC 10.0 on; before at its start.
 _SIZES: Final = 0x360
 
@@ -100,21 +100,35 @@ class Access:
     does not."""
 
 
-@dataclass
-class _Tally:
-    """What was seen of one instruction."""
+class _Request(NamedTuple):
+    """What a request takes, or the mean of some; of one without a lane all is 0."""
 
-    requests: int = 0
-    active: int = 0
-    """Those in which a lane took part."""
-    usual: int = 0
-    """Those of them on the usual path."""
+    active: float = 0.0
     sectors: float = 0.0
     wavefronts: float = 0.0
     least_sectors: float = 0.0
     least_wavefronts: float = 0.0
+
+
+@dataclass
+class _Tally:
+    """What was seen of one instruction."""
+
+    requests: Counter[_Request] = field(default_factory=Counter)
+    usual: int = 0
+    """Requests on the usual path in which a lane took part."""
     unknown: Counter[str] = field(default_factory=Counter)
     lanes: tuple[int, ...] = ()
+    blocks: list[_Request] = field(default_factory=list)
+    """The mean request of each block."""
+
+    def add(self, other: _Tally) -> None:
+        """What was seen of it in another block."""
+        self.requests += other.requests
+        self.usual += other.usual
+        self.unknown += other.unknown
+        self.lanes = max(self.lanes, other.lanes, key=lambda lanes: len(lanes) - lanes.count(-1))
+        self.blocks.append(_mean(other.requests))
 
 
 @remembered(16)
@@ -124,7 +138,6 @@ def accesses(
     cc: tuple[int, int],
     block: Extents,
     grid: Extents | None = None,
-    parameters: Mapping[int, int] | None = None,
 ) -> dict[int, Access]:
     """What each load, store and atomic of global and shared memory accesses, by its index. Code that no
     followed path reaches is left out.
@@ -134,19 +147,18 @@ def accesses(
         targets: indices of the instructions that each branch names, by its own.
         cc: the GPU's compute capability.
         block, grid: sizes by axis; a grid of some blocks where None.
-        parameters: known words of the parameters by byte offset; `SAMPLES` for the others.
     """
-    first = next(at for since, at in _PARAMETERS if cc >= (since, 0))
     start = _SIZES if cc >= (10, 0) else 0
     words = {start + WORD * n: size for n, size in enumerate((*block, *(grid or ())))}
-    words |= {first + offset: word for offset, word in (parameters or {}).items()}
     runs: list[_Sampled] = []
     for sample in range(len(SAMPLES)):
         if not runs or runs[0].depends:
             runs.append(_Sampled(decoded(rows), targets, (block, grid), words, sample))
             runs[-1].all()
+    whole = grid is not None and runs[0].blocks >= math.prod(grid)
+    cut = {i for start, end in runs[0].cut for i in range(start, end + 1)}
     return {
-        i: _access(i, [run.seen.get(i) or _Tally() for run in runs])
+        i: _access(i, [run.seen.get(i) or _Tally() for run in runs], whole, i in cut)
         for i in sorted({*runs[0].seen, *runs[-1].seen})
     }
 
@@ -155,29 +167,47 @@ def accesses_of(profile: Profile) -> Mapping[int, Access]:
     """What a launch's code shows of its accesses, by the index of the instruction; nothing where the
     report lacks the code, its branches or the block. The parameters are not in a report."""
     code, launch = lines(profile.instructions), profile.launch
-    targets = targets_of(code) if len(code) <= LONGEST else None
-    if targets is None or launch.block is None:
+    ends = targets(profile.instructions) if len(code) <= LONGEST else None
+    if ends is None or launch.block is None:
         return {}
-    return accesses(code, targets, profile.device.cc, launch.block, launch.grid)
+    return accesses(code, ends, profile.device.cc, launch.block, launch.grid)
 
 
-def _access(index: int, seen: Sequence[_Tally]) -> Access:
+def _access(index: int, seen: Sequence[_Tally], whole: bool, cut: bool) -> Access:
+    """`whole`: all blocks of the launch were run; `cut`: but not to the end of a loop around it."""
     why = next((each.unknown.most_common(1)[0][0] for each in seen if each.unknown), "")
-    seen = [each for each in seen if each.active]
-    if why or not seen:
+    means = [mean for each in seen if (mean := _mean(each.requests)).active]
+    if why or not means:
         return Access(index, stopped=why or "no lane was seen to take part")
-    means = [(each.sectors / each.active, each.wavefronts / each.active) for each in seen]
-    if any(
-        not math.isclose(a, b, rel_tol=0.02)
-        for other in means[1:]
-        for a, b in zip(other, means[0], strict=True)
-    ):
-        return Access(index, stopped="the size of a parameter", lanes=seen[0].lanes)
-    (sectors, wavefronts), first = means[0], seen[0]
-    least = first.least_sectors / first.active, first.least_wavefronts / first.active
-    active = first.active / first.requests
-    made, shared = first.active * first.usual, wavefronts or None
-    return Access(index, sectors or None, least[0], shared, least[1], active, made, "", first.lanes)
+    first, lanes = means[0], next((each.lanes for each in seen if each.lanes), ())
+    if not all(_alike(first, other) for other in means):
+        return Access(index, stopped="the size of a parameter", lanes=lanes)
+    if any(len(each.requests) > 1 for each in seen):
+        blocks = [mean for each in seen for mean in each.blocks]
+        alike = len(blocks) > 1 and all(_alike(mean, first) for mean in blocks)
+        if cut or not (whole or alike):
+            why = "the length of a loop" if cut else "the place of the block"
+            return Access(index, stopped=why, lanes=lanes)
+    return Access(
+        index,
+        first.sectors / first.active or None,
+        first.least_sectors / first.active,
+        first.wavefronts / first.active or None,
+        first.least_wavefronts / first.active,
+        first.active,
+        sum(each.usual for each in seen),
+        "",
+        lanes,
+    )
+
+
+def _mean(requests: Counter[_Request]) -> _Request:
+    total = max(1, requests.total())
+    return _Request(*(sum(n * r[k] for r, n in requests.items()) / total for k in range(5)))
+
+
+def _alike(a: _Request, b: _Request) -> bool:
+    return all(math.isclose(x, y, rel_tol=0.02) for x, y in zip(a[:3], b[:3], strict=True))
 
 
 def sectors_of(addresses: np.ndarray, size: int) -> int:
@@ -266,6 +296,10 @@ class _Sampled:
         self.passes = max(3, min(_PASSES, _STEPS // (4 * max(1, len(code)))))
         self.left = _STEPS
         self.exploring = False
+        self.cut: set[tuple[int, int]] = set()
+        """Loops that are longer than they are run."""
+        self.blocks = 0
+        """How many blocks were run to their end."""
         self.depends = False
         """Whether something was accessed whose place depends on the sample."""
 
@@ -275,15 +309,20 @@ class _Sampled:
         # far ones first, for code so long that not all are run
         chosen = sorted(range(warps), key=lambda n: f"{n:05b}"[::-1])
         sizes = self.grid or (MASK,) * 3
-        for n in (1, 2, 4, 7):
-            block = [min(n + axis % 2, size // 2) for axis, size in enumerate(sizes)]
+        usual: defaultdict[int, _Tally] = defaultdict(_Tally)
+        places = (map(min, place, (size // 2 for size in sizes)) for place in _PLACED)
+        for block in dict.fromkeys(map(tuple, places)):
+            before, ended, self.seen = self.left, True, defaultdict(_Tally)
             for warp in chosen:
-                if self.left > 0:
-                    _Warp(self, warp, block).go(max(len(self.code), self.left // 2))
-            if _STEPS - self.left > self.left * n:
+                steps = max(len(self.code), self.left // 2)
+                ended &= self.left > 0 and _Warp(self, warp, block).go(steps)
+            self.blocks += ended
+            for at, tally in self.seen.items():
+                usual[at].add(tally)
+            if before - self.left > self.left:
                 break
         # and what those did not reach, by the other ways of branches on something unknown
-        usual, self.exploring = self.seen, True
+        self.exploring = True
         rest = {n for n, i in enumerate(self.code) if i.base in FOLLOWED} - usual.keys()
         for n in range(_TRIES if rest else 0):
             if rest:
@@ -326,8 +365,8 @@ class _Warp(Registers):
 
     # ---- control
 
-    def go(self, steps: int) -> None:
-        """Run until all lanes have left, or for some instructions."""
+    def go(self, steps: int) -> bool:
+        """Run until all lanes have left, or for some instructions; whether they have left."""
         code = self.of.code
         while self.groups and steps > 0:
             self.groups.sort(key=lambda group: group[0])
@@ -337,7 +376,7 @@ class _Warp(Registers):
             until = self.groups[0][0] if self.groups else len(code)
             if pc >= len(code) or not mask.any():
                 continue
-            self.mask = mask
+            self.run_on(mask)
             full = bool(mask.all())
             here: int | None = pc
             while here is not None and steps > 0:
@@ -357,6 +396,7 @@ class _Warp(Registers):
                 for groups in self.waiting.values():
                     self.groups += groups
                 self.waiting = {}
+        return not self.groups
 
     def _taken(self, condition: Lanes) -> tuple[Any, bool, str]:
         """For which lanes a condition holds, whether this is known, and what keeps it from being known where
@@ -406,6 +446,7 @@ class _Warp(Registers):
                     if name[-1] in "ZT" or name[0] == "U" or name == "R1"
                 }
                 self.registers = {name: self.registers[name] for name in kept}
+                self.latest.clear()
             self.groups.append((target[0] if target else pc + 1, mask))
         elif i.base == "BSSY":
             self.barriers.pop(name, None)  # the last one is the innermost
@@ -470,12 +511,15 @@ class _Warp(Registers):
             rarely = 1 if self.of.exploring else 3  # as often as the other way, or a third as often
             if tried[bool(on)] > rarely * (tried[not on] + 1) - self.of.exploring:
                 on = not on
+                self._make_up(pc, i, on)
                 if target > pc:
                     self.aside.add(next(reversed(self.barriers), _END))
             tried[bool(on)] += 1
             if why:
                 self.unsure[next(reversed(self.barriers), _END)] = why
         if back and ways[1] >= self.of.passes:
+            if certain:
+                self.of.cut.add((target, pc))
             on = False
         taken = self.mask & on
         rest = self.mask & ~taken
@@ -486,6 +530,16 @@ class _Warp(Registers):
             return pc + 1
         self.groups += [(target, taken), (pc + 1, rest)]
         return None
+
+    def _make_up(self, pc: int, i: Decoded, on: Any) -> None:
+        """Run what a way that is tried against its condition would have run before its branch."""
+        code, at = self.of.code, pc
+        while at and code[at - 1].base not in _CONTROL and i.guard not in code[at - 1].to:
+            at -= 1
+        for n in range(at, pc) if i.guard else ():
+            same = code[n].guard == i.guard and (code[n].negated == i.negated) is bool(on)
+            if same and code[n].base not in FOLLOWED:
+                self._step(n, code[n]._replace(guard=""), bool(self.mask.all()))
 
     def _leave(self, start: int, end: int) -> int | None:
         """Where a loop goes on that ends in an unconditional branch: at the first branch out of it."""
@@ -517,7 +571,7 @@ class _Warp(Registers):
                 on = self.mask & held
                 if not on.any():
                     if accesses:
-                        self.of.seen[at].requests += 1
+                        self.of.seen[at].requests[_Request()] += 1
                     return None
         if accesses:
             return self._access(at, i, self.mask if on is None else on)
@@ -565,55 +619,61 @@ class _Warp(Registers):
         return total
 
     def _access(self, at: int, i: Decoded, on: np.ndarray) -> None:
-        seen, size = self.of.seen[at], width(i.row.opcode)
+        seen = self.of.seen[at]
         seen.unknown.update(self.unsure.values())
-        seen.requests += 1
-        seen.active += 1
         seen.usual += not (self.of.exploring or self.aside)
         places = _PLACES.findall(",".join(i.operands))
         if len(places) < 1 + (i.base == "LDGSTS"):
             seen.unknown[i.row.sass] += 1
             return
-        if i.base == "LDGSTS":
-            copied = on
-            if CONDITION.match(i.operands[-1]):
-                held, certain, why = self._taken(self.condition(i.operands[-1]))
-                copied = on & held if certain else on
-                seen.unknown.update([why] * bool(why))
-            address = self._address(places[1], wide=True)
-            if (lanes := self._followed_lanes(seen, address, copied, shared=False)) is not None:
-                seen.sectors += sectors_of(lanes[copied], size)
-                seen.least_sectors += -(-int(copied.sum()) * size // SECTOR)
-            to = self._followed_lanes(seen, self._address(places[0], wide=False), on, shared=True)
-            if to is not None:
-                passes = _copied(to, address, copied, size, "BYPASS" in i.mods)
-                seen.wavefronts += passes or wavefronts_of(to[on], size, np.nonzero(on)[0])
-                seen.least_wavefronts += size // WORD
+        seen.requests[self._request(seen, i, places, on)] += 1
+        if not i.to:
             return
-        shared = i.base in _SHARED
-        address = self._address(places[0], wide=not shared)
-        lanes = self._followed_lanes(seen, address, on, shared=shared)
-        if lanes is not None and i.base in ("LDSM", "STSM"):
-            # each matrix is eight rows of 16 bytes
-            for row in lanes[: 8 * size // WORD].reshape(-1, 8):
-                seen.wavefronts += _deepest(
-                    np.concatenate([row // WORD + word for word in range(4)])
-                )
-                seen.least_wavefronts += 1
-        elif lanes is not None and shared:
-            # a compare-and-swap is a load and a store
-            times = 1 + ("CAST" in i.mods)
-            seen.wavefronts += times * wavefronts_of(lanes[on], size, np.nonzero(on)[0])
-            seen.least_wavefronts += times * max(1, size // WORD)
-        elif lanes is not None:
-            seen.sectors += sectors_of(lanes[on], size)
-            seen.least_sectors += -(-int(on.sum()) * size // SECTOR)
+        address = self._address(places[0], wide=i.base not in _SHARED)
         loads = i.base not in ATOMICS and i.base != "LDSM" and address.uniform and followed(address)
         where = None if on.all() else on
         for name in i.to:
             why = f"{name} ({i.row.opcode})"
             same = Lanes(self.data, int(Known.LOADED), why)
             self.put(name, same if loads and name[0] == "R" else unknown(why), where)
+
+    def _request(self, seen: _Tally, i: Decoded, places: Sequence[str], on: np.ndarray) -> _Request:
+        """What a request of some lanes takes."""
+        size = width(i.row.opcode)
+        if i.base == "LDGSTS":
+            copied, sectors, passes = on, 0, 0
+            if CONDITION.match(i.operands[-1]):
+                held, certain, why = self._taken(self.condition(i.operands[-1]))
+                copied = on & held if certain else on
+                seen.unknown.update([why] * bool(why))
+            address = self._address(places[1], wide=True)
+            if (lanes := self._followed_lanes(seen, address, copied, shared=False)) is not None:
+                sectors = sectors_of(lanes[copied], size)
+            to = self._followed_lanes(seen, self._address(places[0], wide=False), on, shared=True)
+            if to is not None:
+                passes = _copied(to, address, copied, size, "BYPASS" in i.mods)
+                passes = passes or wavefronts_of(to[on], size, np.nonzero(on)[0])
+            return _Request(
+                1, sectors, passes, -(-int(copied.sum()) * size // SECTOR), size // WORD
+            )
+        shared = i.base in _SHARED
+        address = self._address(places[0], wide=not shared)
+        lanes = self._followed_lanes(seen, address, on, shared=shared)
+        if lanes is None:
+            return _Request(1)
+        if i.base in ("LDSM", "STSM"):
+            # each matrix is eight rows of 16 bytes
+            rows = lanes[: 8 * size // WORD].reshape(-1, 8)
+            passes = sum(
+                _deepest(np.concatenate([row // WORD + n for n in range(4)])) for row in rows
+            )
+            return _Request(1, 0, passes, 0, len(rows))
+        if shared:
+            # a compare-and-swap is a load and a store
+            times = 1 + ("CAST" in i.mods)
+            passes = times * wavefronts_of(lanes[on], size, np.nonzero(on)[0])
+            return _Request(1, 0, passes, 0, times * max(1, size // WORD))
+        return _Request(1, sectors_of(lanes[on], size), 0, -(-int(on.sum()) * size // SECTOR))
 
     def _followed_lanes(
         self, seen: _Tally, address: Lanes, on: np.ndarray, *, shared: bool

@@ -24,6 +24,7 @@ _INDIRECT: Final = frozenset({"BRX", "JMX", "BRXU", "JMXU"})
 JUMPS: Final = _INDIRECT | {"BRA", "JMP"}
 _ENDS: Final = frozenset({"EXIT", "KILL", "RET"})
 _LEAVES: Final = JUMPS | _ENDS
+_PARTING: Final = _LEAVES | {"CALL", "BSYNC", "WARPSYNC", "BREAK"}
 
 #: The barrier of a BSSY or BSYNC.
 BARRIER: Final = re.compile(r"\bB(\d+)\b")
@@ -93,13 +94,17 @@ def blocks(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> tup
     )
 
 
+@remembered(4)
 def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None:
-    """`targets_of` a report's instructions."""
-    return targets_of(lines(rows))
+    """`targets_of` a report's instructions; where the code leaves several ways, by what was executed."""
+    found = targets_of(lines(rows))
+    return targets_of(lines(rows), [row.executed for row in rows]) if found is None else found
 
 
 @remembered(16)
-def targets_of(rows: tuple[CodeRow, ...]) -> Mapping[int, tuple[int, ...]] | None:
+def targets_of(
+    rows: tuple[CodeRow, ...], executed: Sequence[float | None] = ()
+) -> Mapping[int, tuple[int, ...]] | None:
     """Indices of the instructions that each branch, call or BSSY names, by its own; None if
     unknown.
 
@@ -119,7 +124,14 @@ def targets_of(rows: tuple[CodeRow, ...]) -> Mapping[int, tuple[int, ...]] | Non
             named[i] = int(match[1], 16)
     by_address = {row.address: i for i, row in enumerate(rows)}
     behind = [i + 1 for i, row in enumerate(rows[:-1]) if not _falls_through(row)]
-    shift = _shift(rows, named, by_address, behind)
+    # where counts change without a branch before, something else leads there
+    counts = [count or 0 for count in executed]
+    led = [
+        i
+        for i in range(1, len(counts))
+        if counts[i] != counts[i - 1] and base(rows[i - 1].opcode) not in _PARTING
+    ]
+    shift = _shift(rows, named, by_address, [*behind, *led])
     if shift is None:
         return None
     found: dict[int, tuple[int, ...]] = {i: (by_address[at - shift],) for i, at in named.items()}

@@ -97,7 +97,7 @@ def _parsed(row: CodeRow) -> Decoded:
             to = [parts.pop(0).partition(".")[0]]
             while parts and CONDITION.match(parts[0]) and name in _CARRIES and len(to) < 3:
                 to.append(parts.pop(0))
-            several = _registers_of(name, mods)
+            several = max(1, len(row.registers[0])) if to[0][0] == "R" else _uniform(name, mods)
             to[:1] = [following(to[0], n) for n in range(several)]
             to += conditions
     plain = name[1:] if name[:1] == "U" and name[1:] in _RUN else name
@@ -105,8 +105,8 @@ def _parsed(row: CodeRow) -> Decoded:
     return Decoded(plain, tuple(mods), bare, negated, tuple(to), tuple(parts), row, None, run)
 
 
-def _registers_of(name: str, mods: Sequence[str]) -> int:
-    """Registers that an instruction writes."""
+def _uniform(name: str, mods: Sequence[str]) -> int:
+    """Uniform registers that an instruction writes."""
     if size := width(".".join((name.replace("ULDC", "LDC").replace("LDCU", "LDC"), *mods))):
         return max(1, size // WORD)
     wide = "WIDE" in mods or (name == "CS2R" and "32" not in mods)
@@ -647,6 +647,10 @@ def following(register: str, n: int) -> str:
     return re.sub(r"\d+", lambda found: str(int(found[0]) + n), register)  # RZ has none
 
 
+def _as_bits(mask: np.ndarray) -> int:
+    return int.from_bytes(np.packbits(mask).tobytes(), "big")
+
+
 class Registers:
     """A warp's registers. A register that was never written holds nothing known."""
 
@@ -659,11 +663,23 @@ class Registers:
         mask: np.ndarray,
     ) -> None:
         self.special, self.words, self.sample, self.data = special, words, sample, data
-        self.mask = mask
-        """The lanes that are running."""
+        self.run_on(mask)
+        self.latest: dict[str, tuple[int, Lanes]] = {}
+        """What some lanes wrote last, and which ones: they may have the same where all do not."""
         self.registers: dict[str, Lanes] = {
             "RZ": Lanes(0), "URZ": Lanes(0), "PT": Lanes(True), "UPT": Lanes(True)
         }  # fmt: skip
+
+    def run_on(self, mask: np.ndarray) -> None:
+        """Go on with these lanes."""
+        self.mask, self.running = mask, _as_bits(mask)
+
+    def held(self, key: str) -> Lanes:
+        """A register's value for the lanes that are running."""
+        by, value = self.latest.get(key, (0, None))
+        if value is not None and not self.running & ~by:
+            return value
+        return self.registers.get(key) or unknown(key)
 
     def constant(self, bank: int, at: int) -> Lanes:
         word = self.words.get(at) if bank == 0 else None
@@ -676,7 +692,7 @@ class Registers:
     def get(self, name: str) -> Lanes:
         kind_of, sign, key, extra = _operand(name)
         if kind_of == "register":
-            value = self.registers.get(key) or unknown(key)
+            value = self.held(key)
         elif kind_of == "number":
             number: Lanes = extra
             return number
@@ -695,9 +711,8 @@ class Registers:
         """64 bits."""
         kind_of, sign, key, extra = _operand(name)
         if kind_of == "register":
-            low = self.registers.get(key) or unknown(key)
-            after = following(key, 1)
-            high = self.registers.get(after) or unknown(after)
+            low = self.held(key)
+            high = self.held(following(key, 1))
         elif kind_of == "constant":
             bank, _, offset = extra
             low, high = self.constant(bank, offset), self.constant(bank, offset + WORD)
@@ -712,13 +727,13 @@ class Registers:
     def read(self, name: str) -> Lanes | None:
         """What an operand holds; None for a constant."""
         found = _OPERANDS.search(name)
-        return None if not found else self.registers.get(found[0]) or unknown(found[0])
+        return None if not found else self.held(found[0])
 
     def condition(self, name: str) -> Lanes:
         kind_of, sign, key, _ = _operand(name)
-        value = self.registers.get(key) or unknown(key)
         if kind_of != "register":
             return unknown(name)
+        value = self.held(key)
         v = value.v.astype(bool) if isinstance(value.v, np.ndarray) else bool(value.v)
         return Lanes(v ^ True if sign else v, value.known, value.why)
 
@@ -727,7 +742,9 @@ class Registers:
         if name.endswith(("Z", "T")):
             return
         old = self.registers.get(name)
+        self.latest.pop(name, None)
         if on is not None and old is not None and name[0] != "U":
+            self.latest[name] = (self.running if on is self.mask else _as_bits(on), value)
             known: Any = np.where(on, value.known, old.known)
             value = Lanes(
                 np.where(on, value.v, old.v), known if known.any() else 0, value.why or old.why

@@ -80,7 +80,7 @@ def _distance(step: int) -> str:
     """A distance in bytes, except of one that holds the sample of a parameter."""
     from ncu_toolkit.kernel.sass.addresses import SAMPLES
 
-    return "a parameter's multiple" if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
+    return "a multiple of a parameter" if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
 
 
 def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: Access) -> str:
@@ -118,9 +118,15 @@ def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: A
     if pad := next((by for by in (widest, 4 * WORD) if fits(by, swizzled=False)), 0):
         ways.append(f"pad each row of {pitch} bytes by {pad}")
     if pitch % BANKS == 0 and fits(widest, swizzled=True):
-        bits, shift = (BANKS // widest).bit_length() - 1, (pitch // widest).bit_length() - 1
+        columns, rows = BANKS // widest, pitch // widest
+        bits, shift = columns.bit_length() - 1, rows.bit_length() - 1
         ways.append(
-            f"XOR the column with the row (in CuTe Swizzle<{bits}, 0, {shift}> of {widest} bytes)"
+            f"put column c of row r at c ^ r % {columns}, in elements of {widest} bytes (XOR swizzle, in "
+            f"CuTe Swizzle<{bits}, 0, {shift}>)"
         )
+    if (
+        widest > WORD
+    ):  # padding by a vector costs an eighth of such a row and more, a swizzle nothing
+        ways.reverse()
     of = counted(len(tile), "shared access", "shared accesses")
     return f"{' or '.join(ways)}: all {of} are then free of conflicts" if ways else ""

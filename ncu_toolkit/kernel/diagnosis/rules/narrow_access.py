@@ -248,7 +248,8 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _widens(facts: KernelFacts, loads: Sequence[SassInstruction]) -> bool:
     """Whether wider loads would bring what is loaded: words of less than four bytes that lanes have side
-    by side, or neighbours that one thread loads one after the other."""
+    by side, or neighbours that one thread loads one after the other, if those of the next lane begin at
+    a multiple of two of them: a sliding window has no alignment."""
     found = _addresses.in_code(facts)
     code = facts.function.instructions
     apart = {
@@ -256,6 +257,13 @@ def _widens(facts: KernelFacts, loads: Sequence[SassInstruction]) -> bool:
         for n, i in enumerate(code)
         if n in found and (found[n].sectors or 0.0) > found[n].least_sectors
     }
+    index = {i.address: n for n, i in enumerate(code)}
+
+    def aligned(i: SassInstruction) -> bool:
+        access = found.get(index[i.address])
+        lanes = [lane for lane in access.lanes if lane >= 0] if access else []
+        return all((lane - lanes[0]) % (2 * attribution.width(i.opcode)) == 0 for lane in lanes)
+
     parts = [(found_in, i) for i in loads if (found_in := _launch.ADDRESS.search(i.operands))]
     bytes_of: dict[str, set[int]] = {}
     for place, i in parts:
@@ -264,7 +272,7 @@ def _widens(facts: KernelFacts, loads: Sequence[SassInstruction]) -> bool:
     neighbours = sum(
         int(place["offset"] or "0", 16) // size + 1 in bytes_of[place["base"]]
         for place, i in parts
-        if (size := attribution.width(i.opcode))
+        if (size := attribution.width(i.opcode)) and aligned(i)
     )
     small = sum(
         attribution.width(i.opcode) < NARROW.value and i.address not in apart for i in loads
