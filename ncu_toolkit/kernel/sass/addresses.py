@@ -534,7 +534,7 @@ class _Warp(Registers):
     def _make_up(self, pc: int, i: Decoded, on: Any) -> None:
         """Run what a way that is tried against its condition would have run before its branch."""
         code, at = self.of.code, pc
-        while at and code[at - 1].base not in _CONTROL and i.guard not in code[at - 1].to:
+        while at and code[at - 1].base not in CONTROL and i.guard not in code[at - 1].to:
             at -= 1
         for n in range(at, pc) if i.guard else ():
             same = code[n].guard == i.guard and (code[n].negated == i.negated) is bool(on)
