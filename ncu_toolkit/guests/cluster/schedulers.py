@@ -195,6 +195,8 @@ def on_workers(where: str, function: Callable[[str], Any], paths: Sequence[str])
         UsageProblem: as `parse`; a worker does not see one of the files.
         EnvironmentProblem: as `opened`, or a worker cannot call it.
     """
+    if where == "local":
+        raise UsageProblem("--cluster local reads no faster than this machine does", "Leave it out")
     with _client(where) as (client, settings):
         remedy = "Start workers with this version of ncu-toolkit: docs/cluster.md"
         try:
