@@ -31,7 +31,7 @@ def tried(name: str, left: float = 0.5, **more: Any) -> Tried:
     }
     known = {
         "title": name,
-        "said": "It ran.",
+        "description": "It ran.",
         "before_us": (1000.0,) * 5,
         "after_us": (1000.0 * left,) * 5,
     }

@@ -106,6 +106,7 @@ RIGHT = (
     ("field", "### The last 29 pairs", "First {1} of {0}**; Nsight Compute's rules {2}, and "),
     ("calibration", "generated: readings", "| **sealed** | {0} | {1} ("),
     ("calibration", "generated: readings", "| sealed: Blackwell | {0} | {1} ("),
+    ("calibration", "generated: readings", "| **forty** | {0} | {1} ("),
     ("programs", "\n## The sealed half\n", "| ncu-toolkit | {0} | {1} (; | HolisticTraceAnalysis | {0} | {2} ("),
     ("programs", "\n## The second sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The third sealed set\n", "| ncu-toolkit | {0} | {1} ("),

@@ -374,7 +374,7 @@ def _compare(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float)
 
 
 def _moved(kind: str, ranks: int) -> float:
-    """What a link moves of a message, a factor (nccl-tests, doc/PERFORMANCE.md); the message of an
+    """What a link moves of a message, a factor (nccl-tests, on its performance); the message of an
     all-gather or reduce-scatter is one rank's part."""
     whole = {"all-reduce": 2 * (ranks - 1) / ranks, "all-to-all": (ranks - 1) / ranks}
     return {**whole, "all-gather": ranks - 1.0, "reduce-scatter": ranks - 1.0}.get(kind, 1.0)
