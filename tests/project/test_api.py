@@ -325,7 +325,7 @@ def test_a_program_becomes_a_run(fake_ncu: Path, tmp_path: Path) -> None:
         assert words[words.index(pair[0]) + 1] == pair[1]
     assert "--profile-from-start" not in words
     assert done.failures == []
-    assert any("none after 2 (--launch-count)" in note for note in done.notes)
+    assert any("--launch-skip 3 --launch-count 2)" in note for note in done.notes)
     assert any("Profiled 2 of at least 5 launches" in note for note in done.notes)
     run = store.load_run(done.folder, live=True)
     assert [profile.launch.function for profile in run.profiles] == ["naive", "coalesced"]
