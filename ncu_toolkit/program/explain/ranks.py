@@ -77,8 +77,8 @@ def _card(job: Job, finding: StepFinding) -> Card:
     lines = program.where(job.shown[0][1], finding, 2) if of_late else ()
     return Card(
         state="slow", bottleneck=finding.rule, title=visible(finding.title),
-        gain=f"saves up to {units.significant(finding.ceiling_us / 1e3, 2)} of {duration(job.step_us)}"
-        if job.step_us >= 1e3 else f"saves up to {duration(finding.ceiling_us)} of {duration(job.step_us)}",
+        gain=f"fix saves up to {units.significant(finding.ceiling_us / 1e3, 2)} of {duration(job.step_us)}"
+        if job.step_us >= 1e3 else f"fix saves up to {duration(finding.ceiling_us)} of {duration(job.step_us)}",
         confidence=finding.confidence, summary=visible(finding.summary), where=lines, do=program.steps_of(finding),
     )  # fmt: skip
 
