@@ -98,7 +98,7 @@ def command(
     if found.failures:
         names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
         raise GateFailed(
-            f"{counted(len(found.failures), 'regression')}: {names}", "The table shows old and new"
+            f"{answers.failed_gates(found.failures)}: {names}", "The table shows old and new"
         )
     if not found.pairs and found.unmatched:
         raise InputProblem(found.unmatched, "The pattern is matched against demangled names")

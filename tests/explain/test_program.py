@@ -152,7 +152,9 @@ def test_the_first_screen_answers() -> None:
     assert screen[2].endswith("  fix saves up to 27 of 46.6 ms · clear cause")
     assert "1. Allow TF32" in text
     assert "where   model.py:21" in text
-    assert re.search(r"then    Unfused attention, 3 × 7 launches +fix saves up to 3.1 ms +model", text)
+    assert re.search(
+        r"then    Unfused attention, 3 × 7 launches +fix saves up to 3.1 ms +model", text
+    )
     assert re.search(
         r"        Optimizer of 62 × 12 launches  +fix saves up to 2.4 ms +train.py:33", text
     )

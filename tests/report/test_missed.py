@@ -130,7 +130,10 @@ def test_the_launch_at_which_profiling_was_cut_off_is_named(tmp_path: Path, kern
     cut = collect.NcuOutcome(words, -9, 2.0, log, log, problem, passes=(12,))
     request = collect.Request(tmp_path / "p", ("./app",), (), ranges_only=False, launch_skip=4)
     notes = program_run._notes(request, cut, False)
-    assert notes[0] == f"Profiled 1 of at least 5 launches (ncu --launch-skip 4). {NO_SHARE} this launch takes."
+    assert (
+        notes[0]
+        == f"Profiled 1 of at least 5 launches (ncu --launch-skip 4). {NO_SHARE} this launch takes."
+    )
     assert notes[1].startswith(f"'{kernel}' was not finished")
     assert ("waits for other GPUs" in notes[1]) == kernel.startswith("nccl")
     whole = program_run._notes(request, replace(cut, problem=None), False)

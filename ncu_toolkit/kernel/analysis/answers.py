@@ -519,6 +519,16 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
     yield from (visible(remark) for remark in comparison.remarks)
 
 
+def failed_gates(failures: Sequence[Failure]) -> str:
+    """`1 regression, 2 limits exceeded`."""
+    limits = sum(map(_only_limit, failures))
+    kinds = (
+        (len(failures) - limits, "regression", ""),
+        (limits, "limit exceeded", "limits exceeded"),
+    )
+    return ", ".join(counted(n, one, many) for n, one, many in kinds if n)
+
+
 def _only_limit(failure: Failure) -> bool:
     return all(each.old == each.new for each in failure.differences)
 
@@ -549,10 +559,7 @@ def _verdict(comparison: Comparison) -> str:
             return f"No kernel is in both reports. If one was renamed: --pair {shell}."
         return f"Nothing to compare: both have no {comparison.what} in common."
     if comparison.failures:
-        limits = sum(map(_only_limit, comparison.failures))
-        worse = len(comparison.failures) - limits
-        kinds = ((worse, "regression", ""), (limits, "limit exceeded", "limits exceeded"))
-        return f"{', '.join(counted(n, one, many) for n, one, many in kinds if n)}."
+        return f"{failed_gates(comparison.failures)}."
     kernels, whole = counted(pairs, comparison.what), compared == pairs
     found = f"{kernels} compared" if whole else f"{compared} of {kernels} could be compared"
     if not comparison.gates:
