@@ -767,13 +767,11 @@ def history_example() -> str:
 
 
 def with_program_example(text: str) -> str:
-    """The page of programs with what `analyze` shows of a real trace, where that is at hand: it is
-    another's, and not in this repository."""
-    path = ROOT.parent / "shared" / "traces" / "resnet50-num-workers-0.json.gz"
-    if not path.is_file():
-        return text
+    """The page of programs with what `analyze` shows of a trace of the benchmark."""
+    name = "torch_bert_pretrain.before.ncu-trace"
+    path = ROOT / "benchmarks" / "programs" / "recordings" / name
     shown = programs.answer_of(programs.load_program(path), top=8, page=False)
-    example = f"```text\n$ ncu-toolkit analyze trace.json.gz --top 8\n{plain_text(shown)}\n```\n"
+    example = f"```text\n$ ncu-toolkit analyze {name} --top 8\n{plain_text(shown)}\n```\n"
     return between(text, "answer", example)
 
 

@@ -43,7 +43,7 @@ KERNEL: Final = (
 )
 #: What --needs takes, after its first word.
 NEEDS: Final = (
-    " least that one launch must move and compute, so that anything beyond it counts as a possible gain: --needs "
+    " DRAM bytes and FLOPs that one launch needs at least; traffic and work beyond that count as a possible gain: --needs "
     "'bytes=2*256MiB,flops=17.2G'. For all launches, or with KERNEL (a regular expression) for demangled names that match. Repeat it."
 )
 COUNT: Final = click.IntRange(min=1)
@@ -218,7 +218,7 @@ TABLE: Final[dict[str, Settings | type]] = {
     "dtype": option("Element type, where the family has several.", metavar="TYPE"),
     "params": option("Override a tile parameter of a single kernel; repeat it.", "--param", metavar="NAME=VALUE"),
     "tuned": switch(
-        "Run kernels with the parameters tuned for this GPU and size, else chosen by their models, or with their headers' defaults.",
+        "--tuned: tile parameters tuned for this GPU and size, else chosen by the kernel's model. --no-tuned: the defaults in its source.",
         "--tuned/--no-tuned"),
     "cluster": option(
         "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "

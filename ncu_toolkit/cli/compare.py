@@ -27,7 +27,7 @@ COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
 @click.command("compare")
 @options(
     old=argument(), new=argument(required=False),
-    baseline=option("Compare with this baseline, and give only NEW; also where a file has that name.", metavar="NAME"),
+    baseline=option("Compare NEW with the baseline NAME, and leave out OLD. A file called NAME is ignored.", metavar="NAME"),
     named=option(
         "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
         "--pair", metavar="OLD=NEW"),
@@ -55,12 +55,13 @@ def command(
 
     For a program, shows how its step changed: where its time goes, old and new, causes that are gone
     or new, and the achieved saving next to the predicted one. Its noise comes from the times of single
-    steps. --kernel, --pair, or a gate on a figure of kernels compares the reports of two runs instead.
+    steps. With --kernel, --pair, or a --fail-on about a metric of kernels, the .ncu-rep files of the two
+    runs are compared instead of their traces.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
     file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
-    shares and ratios only, and --fail-on then exits with 4. A launch whose figures contradict each
-    other is compared, and a line names it.
+    shares and ratios only, and --fail-on then exits with 4. A launch with inconsistent
+    counters is compared too, with a warning.
 
     \b
     Examples:
@@ -97,7 +98,7 @@ def command(
     if found.failures:
         names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
         raise GateFailed(
-            f"{counted(len(found.failures), 'regression')}: {names}", "The table shows old and new"
+            f"{answers.failed_gates(found.failures)}: {names}", "The table shows old and new"
         )
     if not found.pairs and found.unmatched:
         raise InputProblem(found.unmatched, "The pattern is matched against demangled names")

@@ -30,7 +30,7 @@ _MARKS = {
     form=formats(["text", "json"]),
 )
 def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
-    """Show the ladders, their rungs and ideas."""
+    """Show the ladders (series of kernels for one problem), their rungs and ideas."""
     chosen = [*map(find_family, split(families))] or [*load_families().values()]
     pending = pending_rungs()
     if form == "json":
@@ -72,5 +72,5 @@ def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> 
         major, minor = rung.minimum_cc
         needs = f"sm_{major}{minor}a" if rung.arch_specific else f"CC {major}.{minor}"
         rows.append((f"{rung.order:02d}", Text(rung.name, style="bold"), what, rung.removes, needs))
-    columns = ("", "rung", "what it is", "fixes", "needs")
+    columns = ("", "rung", "what it is", "removes", "needs")
     return grid(columns, rows, Text(family.name, style="bold"), overflow="fold")

@@ -51,17 +51,18 @@ from ncu_toolkit.program.recording.step_run import StepJob
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
     exclude=option("For a program: leave out kernels whose demangled name matches this regular expression anywhere; repeat it.", "--exclude-kernel",
         metavar="REGEX"),
-    launches=option("For a program: profile at most N launches of its step. Default 24, or fewer if profiling would take longer than 30 s plus "
-        "three runs of the program.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
+    launches=option("For a program: profile at most N launches of its step. Default 24; fewer if the whole command would take longer than "
+        "30 s plus three times the program.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
     steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     lines=switch("For a program: the Python line of each launch (Python 3.12), and samples of Python's stacks.", "--lines/--no-lines", default=True),
-    launch_skip="For a program: skip the first N launches, without looking for a step.",
-    launch_count=option("For a program: profile the first N launches, without looking for a step; 0 for all of them.", type=click.IntRange(min=0),
-        default=program_run.DEFAULT_LAUNCHES),
+    launch_skip="For a program: look for no step, and skip the first N launches.",
+    launch_count=option("For a program: look for no step, and profile N launches; 0 for all.  [default: "
+        f"{program_run.DEFAULT_LAUNCHES}, if another option selects launches]", type=click.IntRange(min=0), default=program_run.DEFAULT_LAUNCHES,
+        show_default=False),
     nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", metavar="RANGE"),
-    ranges=switch("For a program: only marked ranges (ncu_toolkit.profile, cudaProfilerStart), or everything.  [default: --ranges if the script "
-        "marks any]", "--ranges/--no-ranges", default=None),
+    ranges=switch("For a program: profile only ranges that it marks (ncu_toolkit.profile, cudaProfilerStart), or ignore the marks.  [default: "
+        "--ranges if the script marks any]", "--ranges/--no-ranges", default=None),
     set_name=option("For a program: ncu's section set. 'full' also runs ncu's own rules.", "--set", default=SET_NAME, show_default=True,
         metavar="NAME"),
     needs=f"For a program: the{NEEDS}",

@@ -43,8 +43,8 @@ class _Try(ProgramCommand):
         metavar="REGEX"),
     build=option('The command that builds the program, for settings of compilers: --build "nvcc -O2 app.cu -o app".', default="",
         metavar="COMMAND"),
-    seconds=option("End each run after this long.", type=Seconds(), default=None, metavar="SECONDS"),
-    timeout=option("A run that takes longer counts as hung.", default=600.0),
+    seconds=option("Stop each run after this long, and use what was timed.", type=Seconds(), default=None, metavar="SECONDS"),
+    timeout=option("Kill a run that takes longer, and report it as failed.", default=600.0),
     reports=option("Folder for the trace and what was tried.", "--reports", default=DEFAULT_REPORTS, show_default=True),
     form=formats(FORMATS, "Format to print."),
     output="File to write instead of printing.",
@@ -60,7 +60,7 @@ def command(
     settings that fit what it finds. None of the program's files is changed: the answer says which
     line makes a setting permanent.
 
-    A setting that breaks the program, slows it down, changes results by more than its tolerance, or
+    A setting that breaks the program, slows it down, changes results by more than the setting's tolerance, or
     changes nothing is reported as such. Ctrl-C keeps what was measured."""
     if listed:
         out.answer(list_answer())

@@ -58,4 +58,6 @@ def _lines(reading: failures.LogReading) -> list[str]:
         found += [f"{mark}{each.what}{at}", f"  do    {each.remedy}"]
         found += [f"  from  {each.line}", f"  see   {each.source}"]
     lines = [*found, *unknown] if reading.explained else [*unknown, *found]
-    return lines or ["no known error of ncu is in this file: pass the file with what ncu printed"]
+    return lines or [
+        "no error of ncu that is known here is in this file. Pass what ncu printed: ncu ... 2>&1 | tee LOG"
+    ]

@@ -77,7 +77,7 @@ BETWEEN: Final = Threshold(
 )
 #: Why such time has no finding, by what the account says of it.
 _WHY: Final[Mapping[GapCause, str]] = {
-    "host late": "other work of the host, or slow launches (loading code, a profiler writing its records). py-spy record tells which",
+    "host late": "the host runs other code, or launches are slow (modules are loaded, profiler buffers flushed). py-spy record --native shows which",
     "sync": "the host waits for the GPU",
     "copy": "the host is in copy calls",
     "allocation": "memory is allocated or freed",
@@ -132,7 +132,7 @@ def diagnose_program(
         considered=tuple(considered),
         together_us=s.replay.saved_us(*(each.edit for each in shown)),
         notes=(
-            *_dominant(s, shown),
+            *_dominant(s, shown, known),
             *_unexplained(s, shown),
             *_off(s, shown),
             *_words.long_waits(s, shown),
@@ -252,9 +252,13 @@ def _keeping(advice: Sequence[str], lines: Iterable[str]) -> Iterator[Advice]:
     return (Advice("Keep it", line) for line in lines if not any(line in each for each in advice))
 
 
-def _dominant(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
+def _dominant(
+    s: StepFacts,
+    shown: Iterable[StepFinding],
+    known: Mapping[int, tuple[Profile | None, Diagnosis]],
+) -> Iterator[str]:
     """What takes NAMED of the step or more and is in no finding: a sentence for each kernel, with its
-    operator, grid and line."""
+    operator, grid and line, and a report's verdict."""
     taken = {at for finding in shown for at in finding.ops}
     kernels: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, launch in enumerate(s.launches):
@@ -270,11 +274,13 @@ def _dominant(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
             grid = f"grid {grid_text(*grids)}"
         group = kernel_class(next(filter(None, (s.launches[at] for at in places))))
         kind = group.label.lower() * (group.id != "other")
-        known = [operator, kind, grid * bool(grids), *s.where(places)[:1]]
-        about = ", ".join(filter(None, known))
+        about = ", ".join(filter(None, (operator, kind, grid * bool(grids), *s.where(places)[:1])))
+        verdicts = (known[shape][1].primary for at in places if (shape := s.ops[at].shape) in known)
+        cause = next((each.bottleneck for each in verdicts if each.bottleneck != UNKNOWN), "")
+        says = f'; its report says "{title(cause)}"' if cause else ""
         yield (
             f"{function} takes {units.percent(s.share(us), 2)} of the {s.word} in {units.counted(len(places), 'launch', 'launches')}"
-            f"{f' ({about})' * bool(about)}. The trace shows no cause for that."
+            f"{f' ({about})' * bool(about)}. The trace shows no cause for that{says}."
         )
 
 
@@ -293,7 +299,7 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
             if cause == "between" and (alone or each <= BETWEEN.value):
                 why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels leave fewer such gaps"
             if cause == "host late" and not s.steady:
-                why = "the host does other work or launches late. How much of that is the program's start is not known, since no step was found"
+                why = "the host runs other code or launches late. How much of that is the program's start is not known, since no step was found"
             yield f"The GPU is idle for {units.percent(s.share(us), 2)} of the {s.word}: {why}."
 
 

@@ -118,7 +118,7 @@ def _gpu() -> MachineCheck:
     except ToolkitError as error:
         found = _from_smi()
         if found is None:
-            return _missing(f"not checked: {error.message}", error.remedy)
+            return _missing(f"not usable: {error.message}", error.remedy)
         name, cc = found
     if cc < (7, 0):
         return _missing(name, "Nsight Compute needs a GPU from Volta (CC 7.0) on")
@@ -229,7 +229,7 @@ def _versions() -> MachineCheck:
     try:
         ncu = collect.find_ncu().version
     except ToolkitError:
-        return _ok("there is no ncu here to compare ncu-report with")
+        return _ok("nothing to compare: ncu is not here")
     if _numbers(module) and _numbers(ncu) > _numbers(module):
         remedy = "Run `pip install --upgrade ncu-report`"
         return _warning(f"ncu {ncu} is newer than ncu-report {module}", remedy)

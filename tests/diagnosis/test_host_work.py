@@ -246,7 +246,7 @@ def test_other_functions_of_the_host() -> None:
 
 def test_few_samples_name_nothing() -> None:
     found = host_work(loading((3_000.0, (MAIN,)), (9_000.0, ()), step_us=2_600.0).trace())
-    assert "does other work" in found.summary
+    assert "runs other code" in found.summary
     assert "names the functions" in found.advice[0]
 
 

@@ -129,7 +129,9 @@ def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
     assert "stall_share:imc_miss" in [evidence.metric for evidence in finding.evidence]
     walk = {**case, "stalls": {"selected": 1.0, "imc_miss": 8.0, "wait": 1.0}}
     assert "larger than it" in found("constant-cache-divergence", walk).summary
-    assert not isinstance(outcome("instruction-dependency", walk), Finding), "the table is the cause"
+    assert not isinstance(outcome("instruction-dependency", walk), Finding), (
+        "the table is the cause"
+    )
     short = {
         **case,
         "metrics": {

@@ -99,7 +99,11 @@ def one_figure(name: str, profile: Profile, diagnosis: Diagnosis, shown: Card) -
                 if re.match(rf"{label} \d", text):
                     assert text == f"{label} {html.whole_percent(bar.busy)}", where
     rows = {row[0].text: row[4].value for row in traffic_table(profile, None, used).rows}
-    for label, resource in (("DRAM", "dram"), ("L1 data stage", "l1_data"), ("L2 to SM", "fill")):
+    for label, resource in (
+        ("DRAM", "dram"),
+        ("L1 data stage", "l1_data"),
+        ("L2-to-SM link", "fill"),
+    ):
         if resource in used:
             assert rows[label] == used[resource].busy, where
 
@@ -158,6 +162,8 @@ def test_a_roll_up_is_a_bar_only_where_no_part_explains_it() -> None:
 def test_sms_without_work_are_named() -> None:
     profile = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=400.0)
     message = sections.basis(profile, uses(profile, {}))
-    assert message == "Units in SMs: shares of the 40 % of the time in which SMs had work."
+    assert (
+        message == "Units in SMs: % of the cycles with a block on the SM (40 % of all SM cycles)."
+    )
     whole = with_readings(issue_active=0.8, sm_cycles=1000.0, sm_active_cycles=990.0)
     assert sections.basis(whole, uses(whole, {})) == ""

@@ -149,7 +149,7 @@ def waiting(reason: str, code: tuple[tuple[str, int, int], ...] = LOAD, **verdic
 def test_the_instruction_that_warps_wait_for_comes_first() -> None:
     (line,) = waiting("long_scoreboard").where
     assert (line.place, line.text, line.sass) == ("k.cu:10", "float v = x[i];", "LDG.E R4")
-    assert line.cost == "99 % of the samples: k.cu:11 waits for this load"
+    assert line.cost == "99 % of the samples, at k.cu:11, which waits for this load"
     (line,) = waiting("math_pipe_throttle").where
     assert (line.place, line.sass, line.of) == ("k.cu:11", "FFMA R5", "the samples")
     named = Location("/x/k.cu", 11, 16, "FFMA R5, R4, R4, R5", 1.0, "FP32 work")
@@ -188,7 +188,7 @@ def test_the_instruction_that_warps_wait_for_comes_first() -> None:
         ),
         pytest.param(
             (("LDG.E R4, [R2]", 10, 1), ("FFMA R5, R4, R4, R5", 11, 60), ("FFMA R5, R6, R6, R5", 11, 20), ("EXIT", 12, 19)),
-            "k.cu:10", "LDG.E R4", "80 % of the samples: k.cu:11 waits for this load",
+            "k.cu:10", "LDG.E R4", "80 % of the samples, at k.cu:11, which waits for this load",
             id="part of a line waits for a load of another",
         ),
     ],
@@ -436,7 +436,7 @@ def test_a_wait_for_copies_comes_before_the_line_behind_it() -> None:
     )  # fmt: skip
     (line,) = shown(instructions=rows).where
     assert (line.place, line.sass) == ("k.cu:11", "DEPBAR.LE SB0")
-    assert line.of == "the samples: k.cu:12 waits for it"
+    assert line.of == "the samples, at k.cu:12, which waits for it"
 
 
 def test_the_stack_pointer_is_no_hot_line() -> None:

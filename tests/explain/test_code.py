@@ -102,7 +102,7 @@ def test_bars_show_what_a_pass_of_each_loop_costs(source: Path) -> None:
     region = kernel.regions[0]
     units = itertools.takewhile(lambda row: row.segments, chart.rows[1:])
     first = {row.name: row for row in units}
-    assert first.pop("dependencies").figures == (str(region.dependency_cycles),)
+    assert first.pop("dependency chain").figures == (str(region.dependency_cycles),)
     assert next(row.segments[0].kind for row in first.values()) == "limit"
     sizes = [row.segments[0].sizes[0] for row in first.values()]
     assert sizes == sorted(sizes, reverse=True)

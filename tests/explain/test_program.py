@@ -146,15 +146,17 @@ def test_the_first_screen_answers() -> None:
     assert max(map(len, screen)) <= 100
     head, text = screen[0], "\n".join(screen[:24])
     assert head == (
-        "train.py · step of 46.6 ms (9 seen, ±0.4 %) · NVIDIA H200 · 4 launches, GPU busy 94 %"
+        "train.py · step of 46.6 ms (mean of 9, 80 % within ±0.4 %) · NVIDIA H200 · 4 launches, GPU busy 94 %"
     )
     assert screen[2].startswith("FP32 matrix products on CUDA cores  ")
-    assert screen[2].endswith("  saves up to 27 of 46.6 ms · clear cause")
+    assert screen[2].endswith("  fix saves up to 27 of 46.6 ms · clear cause")
     assert "1. Allow TF32" in text
     assert "where   model.py:21" in text
-    assert re.search(r"then    Unfused attention, 3 × 7 launches +saves up to 3.1 ms +model", text)
     assert re.search(
-        r"        Optimizer of 62 × 12 launches  +saves up to 2.4 ms +train.py:33", text
+        r"then    Unfused attention, 3 × 7 launches +fix saves up to 3.1 ms +model", text
+    )
+    assert re.search(
+        r"        Optimizer of 62 × 12 launches  +fix saves up to 2.4 ms +train.py:33", text
     )
     assert re.search(r"        fixing all three +46.6 → 15 ms", text)
     assert "where the step goes" in text
@@ -166,7 +168,7 @@ def test_idle_time_is_one_bar_and_its_causes_are_reported() -> None:
     idle = [bar for bar in first.bars if bar.label == "GPU idle"]
     assert [round(bar.busy * 100) for bar in idle] == [6]
     assert plain(first.basis) == (
-        "GPU idle, in shares of the whole: host launches late 4.3 %, waits for a synchronisation 1.7 %."
+        "Why the GPU idles (% of the step): host launches late 4.3 %, waits for a synchronisation 1.7 %."
     )
 
 
@@ -217,7 +219,7 @@ def test_every_writer_shows_the_same(form: str) -> None:
     text = plain(str(write(answer)))
     for words in (
         "step of 46.6 ms",
-        "saves up to 27 of 46.6 ms",
+        "fix saves up to 27 of 46.6 ms",
         "clear cause",
         "where the step goes",
         "all three",
@@ -235,35 +237,35 @@ def test_gains_of_three_kinds() -> None:
         finding = msgspec.structs.replace(FP32, **changes)
         return plain(explain.saving(finding, gpt(account=account)))
 
-    assert message() == "saves up to 27 of 46.6 ms"
+    assert message() == "fix saves up to 27 of 46.6 ms"
     assert (
         message(expected_us=(20e3, 26e3, 30e3))
-        == "saves about 26 of 46.6 ms (80 % interval 20 to 30)"
+        == "fix saves about 26 of 46.6 ms (80 % interval 20 to 30)"
     )
     assert (
         message(expected_us=(20e3, 40e3, 46.6e3))
-        == "saves about 40 of 46.6 ms (80 % interval 20 or more)"
+        == "fix saves about 40 of 46.6 ms (80 % interval 20 or more)"
     )
     assert message(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
     assert message(measured_us=0.0) == "no gain when tried"
     assert message(good=True) == "nothing to gain"
-    assert message(974_000.0, ceiling_us=128_400.0) == "saves up to 128 of 974 ms"
-    assert message(2_500_000.0, ceiling_us=120_000.0) == "saves up to 0.12 of 2.50 s"
-    assert message(12_900.0, ceiling_us=12_830.0) == "saves up to 12.8 of 12.9 ms"
-    assert message(812.0, ceiling_us=3.26) == "saves up to 3.3 of 812 µs"
-    assert message(busy=0.4) == "saves up to 58 % of the step"
-    assert message(busy=0.4, ceiling_us=46.5e3) == "saves up to 99.8 % of the step"
+    assert message(974_000.0, ceiling_us=128_400.0) == "fix saves up to 128 of 974 ms"
+    assert message(2_500_000.0, ceiling_us=120_000.0) == "fix saves up to 0.12 of 2.50 s"
+    assert message(12_900.0, ceiling_us=12_830.0) == "fix saves up to 12.8 of 12.9 ms"
+    assert message(812.0, ceiling_us=3.26) == "fix saves up to 3.3 of 812 µs"
+    assert message(busy=0.4) == "fix saves up to 58 % of the step"
+    assert message(busy=0.4, ceiling_us=46.5e3) == "fix saves up to 99.8 % of the step"
     likely = (20e3, 26e3, 30e3)
     assert (
         message(busy=0.4, expected_us=likely)
-        == "saves about 56 % of the step (80 % interval 43 to 64 %)"
+        == "fix saves about 56 % of the step (80 % interval 43 to 64 %)"
     )
     likely = (20e3, 40e3, 46.6e3)
     assert (
         message(busy=0.4, expected_us=likely)
-        == "saves about 86 % of the step (80 % interval 43 % or more)"
+        == "fix saves about 86 % of the step (80 % interval 43 % or more)"
     )
-    assert message(busy=0.4, measured_us=28_700.0) == "saves 62 % of the step, measured"
+    assert message(busy=0.4, measured_us=28_700.0) == "fix saves 62 % of the step, measured"
 
 
 def test_a_healthy_step_says_so() -> None:

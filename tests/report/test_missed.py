@@ -22,7 +22,7 @@ from ncu_toolkit.kernel.report import framing, messages, reader
 from ncu_toolkit.program.recording import program_run
 
 SHARED = recorded.ROOT.parent / "shared"
-NO_SHARE = "The report does not show their share of the program's GPU time."
+NO_SHARE = "The report does not show what share of the program's GPU time"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,10 @@ NO_SHARE = "The report does not show their share of the program's GPU time."
             "ncu --nvtx --nvtx-include A/ --nvtx-include B/ ./app", 2,
             "Profiled 2 launches (ncu --nvtx-include A/ --nvtx-include B/).",
         ),
+        (
+            "ncu --filter-mode per-launch-config --launch-skip 1 -c 1 ./app", 2,
+            "Profiled 2 launches (ncu --filter-mode per-launch-config --launch-skip 1 --launch-count 1).",
+        ),
         ("ncu --profile-from-start off ./app", 2, "Profiled 2 launches (ncu --profile-from-start off)."),
         ("ncu -s x -c -5 ./app", 2, ""),
         ("", 2, ""),
@@ -52,7 +56,8 @@ def test_filters_are_reported_and_a_programs_own_options_are_not(
     command: str, launches: int, says: str
 ) -> None:
     found = reader.by_command(command.split(), launches, one_process=True)
-    assert found == (f"{says} {NO_SHARE}" if says else "")
+    these = "these launches take" if launches > 1 else "this launch takes"
+    assert found == (f"{says} {NO_SHARE} {these}." if says else "")
 
 
 def with_command(line: str) -> bytes:
@@ -125,7 +130,10 @@ def test_the_launch_at_which_profiling_was_cut_off_is_named(tmp_path: Path, kern
     cut = collect.NcuOutcome(words, -9, 2.0, log, log, problem, passes=(12,))
     request = collect.Request(tmp_path / "p", ("./app",), (), ranges_only=False, launch_skip=4)
     notes = program_run._notes(request, cut, False)
-    assert notes[0] == f"Profiled 1 of at least 5 launches (ncu --launch-skip 4). {NO_SHARE}"
+    assert (
+        notes[0]
+        == f"Profiled 1 of at least 5 launches (ncu --launch-skip 4). {NO_SHARE} this launch takes."
+    )
     assert notes[1].startswith(f"'{kernel}' was not finished")
     assert ("waits for other GPUs" in notes[1]) == kernel.startswith("nccl")
     whole = program_run._notes(request, replace(cut, problem=None), False)

@@ -272,9 +272,10 @@ class Card:
         """The headroom in words; empty where there is none to state."""
         if self.headroom is None or self.headroom > MOST:
             return ""
-        ends = {"issue": "issue slots are", "empty launch": "the time of an empty launch is"}
-        end = ends.get(self.roof, f"{self.roof} is")
-        return f"best case of any fix: {factor_text(self.headroom)}, then {end} the limit"
+        ends = {"issue": "issue slots", "empty launch": "the time of an empty launch"}
+        spare = ", with some of its work saved" if self.factor and self.roof not in ends else ""
+        next_limit = f"next limit: {ends.get(self.roof, self.roof)}{spare}"
+        return f"best case if this is fixed: {factor_text(self.headroom)} ({next_limit})"
 
 
 def kernel_name(name: str, longest: int = NAME) -> str:

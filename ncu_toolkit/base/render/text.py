@@ -420,7 +420,9 @@ def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     if not any(bar.beyond for bar in bars):
         return ""
     needed, lost = ("#", "-") if ascii_only else ("█", _LIGHTER)
-    return f"{needed} what the work needs at full speed   {lost} busy beyond that"
+    return (
+        f"{needed} time the work needs at peak rate   {lost} extra busy time; the number is the sum"
+    )
 
 
 def _strip(shown: Strip, width: int) -> Iterator[Text]:
@@ -443,7 +445,8 @@ def _strip(shown: Strip, width: int) -> Iterator[Text]:
             line += Text(f"{bars[:end]}│".ljust(columns + 1), "cyan") + Text(f"  {said}")
             line.rstrip()
             yield line
-    yield Text("  Height: how busy, over one step; │: its end; if fixed: the first cause.", "dim")
+    legend = "  Height: how busy. │: end of the step. if fixed: simulated without the first cause."
+    yield Text(legend[: width - 1], "dim")
 
 
 def _beside(left: Sequence[Text], right: Sequence[Text], at: int) -> Iterator[Text]:

@@ -34,8 +34,8 @@ FORMATS: Final = ("text", "markdown", "brief", "json")
 @click.command("probe", cls=ProgramCommand)
 @_options.options(
     kernels=f"{_options.KERNEL} Repeat it, or separate names of rungs by commas.",
-    experiments=_options.switch("Run other work alongside the kernels, and see which of it slows them.  [default: for kernels of a ladder; a program "
-        "becomes slower by it, with the same results]", "--experiments/--no-experiments", default=None),
+    experiments=_options.switch("Run other work alongside the kernels, and see which of it slows them.  [default: on for kernels of a "
+        "ladder, off for a program, which it slows down without changing its results]", "--experiments/--no-experiments", default=None),
     top=_options.option("Kernels in the table.", default=TOP, show_default=True),
     form=_options.formats(FORMATS, "Format to print."),
     output="File to write instead of printing.",

@@ -25,7 +25,7 @@ from ncu_toolkit.kernel.explain.verdict import extents
 from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
-    from ncu_toolkit.kernel.analysis.gate import ComparedPair, Comparison, Difference, Side
+    from ncu_toolkit.kernel.analysis.gate import ComparedPair, Comparison, Difference, Failure, Side
     from ncu_toolkit.kernel.explain.differences import PredictedGain
 
 Across = Callable[[Analysis, Answer], Answer]
@@ -501,8 +501,8 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
     apart = _apart([(each.pair.old, each.pair.new) for each in comparison.failures])
     for failure, grid in zip(comparison.failures, apart, strict=True):
         parts = "; ".join(map(_moved, failure.differences))
-        same = all(each.old == each.new for each in failure.differences)
-        yield f"{'limit exceeded' if same else 'regression'}: {pair_name(failure.pair)}{grid}: {visible(failure.gate)}: {parts}"
+        kind = "limit exceeded" if _only_limit(failure) else "regression"
+        yield f"{kind}: {pair_name(failure.pair)}{grid}: {parts} ({visible(failure.gate)})"
     for reason in comparison.undecided:
         yield f"not decided: {visible(reason)}"
     headline = _first_line(comparison)
@@ -517,6 +517,20 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
             shown = shortlist([kernel_name(side.label, 40) for side in found], 5)
             yield f"only in the {which}: {shown}"
     yield from (visible(remark) for remark in comparison.remarks)
+
+
+def failed_gates(failures: Sequence[Failure]) -> str:
+    """`1 regression, 2 limits exceeded`."""
+    limits = sum(map(_only_limit, failures))
+    kinds = (
+        (len(failures) - limits, "regression", ""),
+        (limits, "limit exceeded", "limits exceeded"),
+    )
+    return ", ".join(counted(n, one, many) for n, one, many in kinds if n)
+
+
+def _only_limit(failure: Failure) -> bool:
+    return all(each.old == each.new for each in failure.differences)
 
 
 def _moved(d: Difference) -> str:
@@ -545,7 +559,7 @@ def _verdict(comparison: Comparison) -> str:
             return f"No kernel is in both reports. If one was renamed: --pair {shell}."
         return f"Nothing to compare: both have no {comparison.what} in common."
     if comparison.failures:
-        return f"{counted(len(comparison.failures), 'regression')}."
+        return f"{failed_gates(comparison.failures)}."
     kernels, whole = counted(pairs, comparison.what), compared == pairs
     found = f"{kernels} compared" if whole else f"{compared} of {kernels} could be compared"
     if not comparison.gates:

@@ -191,6 +191,10 @@ def stall_shares(profile: Profile) -> dict[str, float]:
     return {reason: n / total for reason, n in samples.items()} if total >= MINIMUM_SAMPLES else {}
 
 
+#: The largest stall reasons that a card shows.
+REASONS: Final = 3
+
+
 def ranked_stalls(profile: Profile, *without: str) -> list[tuple[str, float]]:
     """`stall_shares` above zero, the largest first, without some reasons."""
     found = ((k, v) for k, v in stall_shares(profile).items() if v > 0 and k not in without)
@@ -635,7 +639,7 @@ _ALL: Final = (
     Derived("active_fraction", "fraction", "SMs busy", "Mean part of the launch in which an SM had work.", ("sm_active_cycles", "sm_cycles"), _of(lambda active, elapsed: min(1.0, active / elapsed), "sm_active_cycles", "sm_cycles")),  # of different passes, so it may be above 1
     Derived("imbalance", "ratio", "Busiest SM over mean", "Active cycles of the busiest SM over the mean.", ("sm_active_cycles_max", "sm_active_cycles"), _of(lambda largest, mean: max(1.0, largest / mean), "sm_active_cycles_max", "sm_active_cycles")),
     Derived("block_rate", "count", "Blocks started per cycle", "Blocks over elapsed cycles. An H100 or H200 starts at most 0.84 per cycle, a T4 0.5.", ("sm_cycles",), _block_rate),
-    Derived("block_start_active", "fraction", "Block start busy", "Blocks started per cycle, of the most that this GPU starts.", ("block_rate",), _block_start_active),
+    Derived("block_start_active", "fraction", "Block launch busy", "Blocks started per cycle, of the most that this GPU starts.", ("block_rate",), _block_start_active),
     Derived("tail_fraction", "fraction", "Empty part of the last wave", "Part of all waves that the last, partial wave leaves unused.", ("waves",), _of(lambda waves: 1 - waves / math.ceil(waves), "waves")),
     Derived("occupancy_fill", "fraction", "Achieved over theoretical occupancy", "Achieved over theoretical occupancy.", ("achieved_occupancy", "theoretical_occupancy"), _of(lambda achieved, allowed: min(1.0, achieved / allowed), "achieved_occupancy", "theoretical_occupancy")),
     Derived("blocks_per_sm", "count", "Blocks an SM can hold", "The smallest of the block limits.", tuple(BLOCK_LIMITS), _blocks_per_sm),

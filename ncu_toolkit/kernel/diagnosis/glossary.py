@@ -28,8 +28,8 @@ GROUPS: Final[Mapping[str, str]] = {
     "bottleneck": "Bottlenecks",
     "cause": "Causes of a program's step",
     "stall": "Stall reasons",
-    "metric": "Figures of the profiler",
-    "derived": "Figures computed from others",
+    "metric": "Metrics of the profiler",
+    "derived": "Metrics computed from others",
     "kind": "Kinds of instructions",
     "unit": "Units",
 }

@@ -549,6 +549,9 @@ class Kernel:
         # Scoreboards are charged to what is waited for, other reasons to where the warp is.
         late = " wait for it" if reason in ("long_scoreboard", "short_scoreboard") else ""
         what = f"the {figures.reason_name(reason)} samples{late}"
+        largest = dict(figures.ranked_stalls(self.profile, "selected")[: figures.REASONS])
+        if reason in self.model.stalls and reason not in largest:  # a card does not show it
+            what += f" ({percent(self.model.stalls[reason])} of warp time)"
         if reason == "wait":
             what = "the samples that wait for the instruction before"
         return _locations(self.profile, weights, what, 3)

@@ -151,7 +151,9 @@ def _card(
         summary=visible(first.summary) if first else "Nothing in the code points to a bottleneck.",
         where=tuple(places(kernel, first, texts)),
         do=(visible(first.advice),) if first else (),
-        expect=visible(f"If so, a profile shows {small(first.look_for)}") if first else "",
+        expect=visible(f"If this is the limit, a profile shows {small(first.look_for)}")
+        if first
+        else "",
         next="" if found.nothing else _next(found),
     )
 
@@ -364,7 +366,7 @@ def _last(path: str) -> str:
 #: Units of a loop that are drawn, those with most cycles first, and what its own dependencies are
 #: called among them.
 _UNITS_DRAWN: Final = 4
-_OWN: Final = "dependencies"
+_OWN: Final = "dependency chain"
 
 
 def _by_unit(region: Region) -> list[tuple[str, float]]:
@@ -409,11 +411,11 @@ def _cycles(region: Region, of: str) -> Table:
     """Least cycles by unit, its instructions by kind, and its loads and stores by width."""
     ranked = sorted(region.cycles.items(), key=lambda item: -item[1])
     rows = [(UNITS.get(unit, unit), f"{units.significant(n)} cycles") for unit, n in ranked if n]
-    rows.append(("dependencies", f"{region.dependency_cycles} cycles for the warp itself"))
-    rows += [("mix", kinds(region, _KINDS)), ("widths", widths(region))]
+    rows.append((_OWN, f"{region.dependency_cycles} cycles in each warp"))
+    rows += [("instruction mix", kinds(region, _KINDS)), ("access widths", widths(region))]
     what = "first loop" if region.depth else "code"
-    name = f"{of}SM cycles that one pass of a warp through the {what} takes at least"
-    return _named(name, rows, "unit", "least")
+    name = f"{of}One warp runs the {what} once: minimum SM cycles by unit, and instructions"
+    return _named(name, rows, "unit", "minimum")
 
 
 def kinds(region: Region, most: int) -> str:

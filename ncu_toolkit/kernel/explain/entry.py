@@ -64,12 +64,16 @@ def plain(term: Definition, width: int, measured: Measured) -> Iterator[tuple[st
 
 def listed(width: int) -> Iterator[tuple[str, bool]]:
     """The names of all entries in their groups, as `plain`."""
+    yield (
+        "`ncu-toolkit explain NAME` explains one of these. Names are separated by semicolons.",
+        False,
+    )
     for group, heading, terms in glossary.definitions().groups:
         yield from (("", False), (heading, True))
         if group in ("bottleneck", "cause"):
             yield from ((f"  {term.words[0]:{_NAME}}  {term.title}", False) for term in terms)
         else:
-            names = ", ".join(term.title.replace(" ", "\0") for term in terms)
+            names = "; ".join(term.title.replace(" ", "\0") for term in terms)
             lines = textwrap.wrap(names, width - 2, break_on_hyphens=False)
             yield from ((f"  {line}".replace("\0", " "), False) for line in lines)
 

@@ -46,7 +46,7 @@ LABELS: Final[Mapping[str, str]] = {
     "issue": "issue", "fma": "FP32", "fmaheavy": "FMA heavy", "alu": "ALU", "fp64": "FP64",
     "fp16": "FP16", "xu": "XU", "tensor": "tensor", "uniform": "uniform", "lsu": "LSU",
     "l1_tag": "L1 tag stage", "l1_data": "L1 data stage", "l1_writeback": "L1 writeback", "l1": "L1",
-    "blocks": "block start", "constant": "constant", "fill": "L2 to SM", "l2": "L2",
+    "blocks": "block launch", "constant": "constant cache", "fill": "L2-to-SM link", "l2": "L2",
     "atomic": "L2 atomics", "dram": "DRAM",
     "texture": "TEX", "adu": "ADU", "mio": "MIO", "memory": "memory", "sm": "SM",
     LAUNCH: "empty launch",
@@ -82,7 +82,7 @@ class Use:
 
 
 def resource_name(resource: str) -> str:
-    """A unit as its bar names it: `L1 writeback`, `block start`."""
+    """A unit as its bar names it: `L1 writeback`, `block launch`."""
     return LABELS.get(resource, visible(resource.replace("_", " "), NAME))
 
 
@@ -125,12 +125,12 @@ def basis(profile: Profile, shown: Mapping[str, Use]) -> str:
     active = time_model.build(profile).active
     if active < 1 - CLOSE and any(_in_sm(name) for name in shown):
         parts.append(
-            f"Units in SMs: shares of the {whole_percent(active)} of the time in which SMs had work."
+            f"Units in SMs: % of the cycles with a block on the SM ({whole_percent(active)} of all SM cycles)."
         )
     busiest = max(shown, key=lambda name: shown[name].busy, default="")
     if busiest == "blocks" and shown[busiest].busy:
         most = (figures.value(profile, "block_rate") or 0.0) / shown[busiest].busy
-        parts.append(f"Block start: of {units.significant(most)} blocks per cycle.")
+        parts.append(f"Block launch: of {units.significant(most)} blocks per cycle.")
     slice_ = profile.value(SLICE) or 0.0
     if "atomic" in shown and 0 < slice_ <= shown["atomic"].busy + ROUNDING:
         parts.append("L2 atomics: of the busiest slice of L2.")

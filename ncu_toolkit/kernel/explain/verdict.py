@@ -48,9 +48,8 @@ from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.branches import JUMPS
 from ncu_toolkit.kernel.sass.opcodes import READS_ONLY
 
-#: Bars, stall reasons and pieces of advice that fit one screen.
+#: Bars and pieces of advice that fit one screen.
 BARS: Final = 5
-REASONS: Final = 3
 ADVICE: Final = 2
 #: Longest code shown.
 CODE: Final = 160
@@ -189,6 +188,11 @@ def _state_of(finding: Finding) -> State:
     return "roof" if finding.good and not finding.provided else "slow"
 
 
+def title_of_finding(finding: Finding) -> str:
+    """`Tail effect`, `At the DRAM roof`: a finding in the words of its card."""
+    return _title(_state_of(finding), finding)
+
+
 def _title(state: State, finding: Finding, workload: str = "") -> str:
     if state == "incomplete":
         return "Not measured" if NOT_MEASURED in finding.summary else "Incomplete launch"
@@ -296,9 +300,11 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     if not shares:
         return ()
     ranked = figures.ranked_stalls(profile, "selected")
-    waits = [Wait(figures.reason_name(reason), share) for reason, share in ranked[:REASONS]]
+    waits = [
+        Wait(figures.reason_name(reason), share) for reason, share in ranked[: figures.REASONS]
+    ]
     waits.append(Wait(figures.reason_name("selected"), shares.get("selected", 0.0)))
-    rest = sum(share for _, share in ranked[REASONS:])
+    rest = sum(share for _, share in ranked[figures.REASONS :])
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
 
@@ -354,7 +360,7 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
         else:
             row, enough = rows[heaviest], sum(n for n, _ in parts)
             waiting = _line({}, row.file, row.line, _text(row), 0.0, "").short
-            of = f"{of}: {waiting} waits for {awaited}"
+            of = f"{of}, at {waiting}, which waits for {awaited}"
     row = rows[shown]
     sass = _alone(rows, shown, parts, enough - total // 200)
     if row.file and not row.sass:  # an address tells nothing beside a line

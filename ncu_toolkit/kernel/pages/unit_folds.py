@@ -303,7 +303,7 @@ _LEVELS: Final = (
      "l1_global_bytes", "l1_hit_rate", "l1_tag", "l1_tag_active"),
     ("L1 data stage", "shared memory and global accesses together", "", _PASSES, "l1_data", "l1_data_pipe_active"),
     ("L2 (from SMs)", "Bytes that SMs read from or wrote to L2.", "l2_bytes", "l2_hit_rate", "l2", "l2_utilization"),
-    ("L2 to SM", "the link from L2 to the SMs", "", "the bytes of L2", "fill", "l1_fill_active"),
+    ("L2-to-SM link", "the link from L2 to the SMs", "", "the bytes of L2", "fill", "l1_fill_active"),
     ("DRAM", "Bytes read from and written to device memory.", "dram_bytes", "", "dram", "dram_utilization"),
 )  # fmt: skip
 #: What is stated below the table, where it is known.

@@ -59,8 +59,8 @@ def left_out(frame: Framing) -> str:
 def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
     """The same from ncu's command line and the number of launches that were profiled.
 
-    Skipped launches are counted over all processes or in each, so that their number is known only
-    for a single process."""
+    Skipped launches are counted over all processes or in each, and with a --filter-mode for each GPU
+    or configuration, so that their number is known only for a single process without one."""
     given = _options(words)
     skipped = _count(given, "--launch-skip") + _count(given, "--launch-skip-before-match")
     most = _count(given, "--launch-count")
@@ -68,13 +68,16 @@ def by_command(words: Sequence[str], launches: int, one_process: bool) -> str:
     parts = [f"{option} {_short(each)}" for option in chosen for each in given[option]]
     if given.get("--profile-from-start", ["on"])[-1].lower() in ("off", "no", "0", "false"):
         parts.append("--profile-from-start off")
+    mode = given.get("--filter-mode", ["global"])[-1].removeprefix("global")
+    parts += [f"--filter-mode {mode}"] * bool(mode and (skipped or most))
     parts += [f"--launch-skip {skipped}"] * bool(skipped)
     parts += [f"--launch-count {most}"] * bool(most and launches >= most)
     if not parts or not launches:
         return ""
-    total = f" of at least {skipped + launches}" if skipped and one_process else ""
+    total = f" of at least {skipped + launches}" if skipped and one_process and not mode else ""
     noun = "launch" if launches == 1 and not total else "launches"
-    return f"Profiled {launches}{total} {noun} (ncu {' '.join(parts)}). The report does not show their share of the program's GPU time."
+    these = "these launches take" if launches > 1 else "this launch takes"
+    return f"Profiled {launches}{total} {noun} (ncu {' '.join(parts)}). The report does not show what share of the program's GPU time {these}."
 
 
 def by_kernel(line: str) -> bool:

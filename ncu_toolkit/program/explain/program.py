@@ -27,9 +27,9 @@ from ncu_toolkit.base.document.views import CARDS, TOP, Answer
 from ncu_toolkit.base.model import Diagnosis, Launch, Profile
 from ncu_toolkit.base.model.profile import Advice, shown_step
 from ncu_toolkit.kernel.diagnosis.kernel import CALL, TOOLKIT, authored, line_information, made_by
-from ncu_toolkit.kernel.diagnosis.rules import load_rules, title
+from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
-from ncu_toolkit.kernel.explain.verdict import extents, lines_of
+from ncu_toolkit.kernel.explain.verdict import extents, lines_of, title_of_finding
 from ncu_toolkit.program.diagnosis import DOMINANT
 from ncu_toolkit.program.explain.strip import strip_of
 from ncu_toolkit.program.model import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
@@ -68,7 +68,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "Recording slows programs whose GPU is mostly idle: by 18 % (median of 20 programs), at most 63 %. The times above include that."
+_SLOWED: Final = "In our tests recording slowed programs with a mostly idle GPU by 18 % (median of 20; largest 63 %). The times above include that."
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: What is not known without it; what is not here changes no answer.
@@ -161,7 +161,7 @@ def program_answer(
     first = replace(
         first, summary=" ".join((*of_run(found), first.summary)),
         bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
-        basis=_idle(account), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
+        basis=_idle(account, step.word), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
         next=next_command, strip=_strip(found) if shown and not lead else None,
     )  # fmt: skip
     slowed = (_SLOWED,) * _idling(found)
@@ -184,15 +184,15 @@ def of_run(found: ProgramDiagnosis) -> Iterator[str]:
     """What the reader must know of the other steps and of the rest of the run before all else."""
     step = found.step
     if step.covered < _COVERED:
-        rest = f" Not covered: {units.listed(step.rest)}." if step.rest else ""
-        yield f"Steps cover {units.percent(step.covered, 2)} of the run, counted from the first one.{rest}"
+        rest = f" Left out: {units.listed(step.rest)}." if step.rest else ""
+        yield f"Note: from the first step on, steps make up {units.percent(step.covered, 2)} of the run.{rest}"
     if step.uneven:
         times = sorted(window.us for window in step.windows)
         usual = times[len(times) // 4]
         if slow := [us / usual for us in times if us > _SLOW * usual]:
             low, high = (units.significant(each, 2) for each in (slow[0], slow[-1]))
             many = f"{low} to {high}" if low != high else low
-            yield f"{len(slow)} of {len(times)} steps take {many} times as long as the others."
+            yield f"{len(slow)} of {len(times)} steps take {many} times the lower quartile of {units.duration(usual)}."
 
 
 def _without_lines(found: ProgramDiagnosis, known: Judged) -> Iterator[str]:
@@ -234,15 +234,15 @@ def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
 
 
 def headline(found: ProgramDiagnosis) -> str:
-    """`train.py · step of 46.6 ms (9 seen, ±0.4 %) · NVIDIA H200 · 820 launches, GPU busy 94 %`."""
+    """`train.py · step of 46.6 ms (mean of 9, 80 % within ±0.4 %) · NVIDIA H200 · 820 launches, GPU busy 94 %`."""
     step, trace = found.step, found.step.trace
     wall = units.duration(step.wall_us)
-    seen = f"{len(step.windows)} seen"
-    if len(step.windows) > 1 and step.spread <= _STEADY:
-        seen += f", ±{units.percent(step.spread, 1)}"
-    elif len(step.windows) > 1:
-        times = [window.us for window in step.windows]
-        seen = f"mean of {len(times)}, {units.duration(min(times))} to {units.duration(max(times))}"
+    times = [window.us for window in step.windows]
+    seen = f"mean of {len(times)}" if len(times) > 1 else "1 seen"
+    if len(times) > 1 and step.spread <= _STEADY:
+        seen += f", 80 % within ±{units.percent(step.spread, 1)}"
+    elif len(times) > 1:
+        seen += f", {units.duration(min(times))} to {units.duration(max(times))}"
     gpus = [each.name.removeprefix("an unknown GPU") for each in trace.devices]
     names = list(dict.fromkeys(filter(None, gpus)))
     gpu = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
@@ -254,7 +254,8 @@ def headline(found: ProgramDiagnosis) -> str:
     copied = sum(part.us for part in found.account.parts if part.key in ("copy", "set"))
     if trace.timed and copied >= _MUCH_IDLE * found.account.wall_us:
         kernels = found.account.busy - copied / found.account.wall_us
-        work += f", kernels {whole_percent(kernels)}, copies {whole_percent(found.account.busy - kernels)}"
+        work += f", GPU busy {units.percent(found.account.busy, 2)}"
+        work += f" (kernels {whole_percent(kernels)}, copies {whole_percent(found.account.busy - kernels)})"
     elif trace.timed:
         work += f", GPU busy {units.percent(found.account.busy, 2)}"
     else:
@@ -270,7 +271,7 @@ def _idling(found: ProgramDiagnosis) -> bool:
 
 
 def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
-    """What a finding saves of a step, in words: `saves up to 31 of 46.6 ms`, of an idling one `66 %
+    """What a finding saves of a step, in words: `fix saves up to 31 of 46.6 ms`, of an idling one `66 %
     of the step`; without the `whole`, `31 ms`, `66 %`. The first, by measured cases
     (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (80 % interval 21 to 35)`; `21 or more` where that is the whole."""
     if finding.good:
@@ -282,13 +283,13 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
             return "no gain when tried"
         if whole and not shares:
             return f"measured {_in_unit(wall_us, found)} → {_in_unit(wall_us - finding.measured_us, found, 3)}{unit}"
-        return f"saves {_in_unit(finding.measured_us, found)}{of}, measured"
+        return f"fix saves {_in_unit(finding.measured_us, found)}{of}, measured"
     if finding.expected_us is not None:
         low, likely, high = (_in_unit(each, found, rough=True) for each in finding.expected_us)
         most, percent = finding.expected_us[2] >= _MOST_OF * wall_us, unit * shares
         between = f"{low}{percent} or more" if most else f"{low} to {high}{percent}"
-        return f"saves about {likely}{of}{f' ({COVERAGE} {between})' * whole}"
-    return f"saves up to {_in_unit(finding.ceiling_us, found)}{of}"
+        return f"fix saves about {likely}{of}{f' ({COVERAGE} {between})' * whole}"
+    return f"fix saves up to {_in_unit(finding.ceiling_us, found)}{of}"
 
 
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
@@ -327,7 +328,13 @@ def steps_of(finding: StepFinding) -> tuple[str, ...]:
     one."""
     steps = finding.advice
     if finding.switch and finding.measured_us is None:
-        steps = (*steps, Advice("Measure it", f"ncu-toolkit try {finding.switch} -- PROGRAM"))
+        steps = (
+            *steps,
+            Advice(
+                "Measure a setting without editing code",
+                f"ncu-toolkit try {finding.switch} -- PROGRAM",
+            ),
+        )
     return tuple(shown_step(step, visible) for step in steps)
 
 
@@ -453,9 +460,8 @@ def _then(
         left = f"{_in_unit(max(0.0, wall - found.together_us), found)}{unit}"
         more = f"these and {len(costly) - CARDS} more"
         every = {2: "both", 3: "all three"}.get(len(costly), more)
-        now = f"{units.duration(wall).removesuffix(unit)} → {left}"
-        text = f"leaves {left} of the {found.step.word}" if _idling(found) else now
-        rows.append((f"fixing {every}", text, ""))
+        now = "100" if _idling(found) else units.duration(wall).removesuffix(unit)
+        rows.append((f"fixing {every}", f"{now} → {left}", ""))
     return tuple(rows)
 
 
@@ -465,7 +471,7 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     times, labels = dict[str, float](), dict[str, str]()
     parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
     own = [each for each in kernels if kernel_class(each.launch).id == "other"]
-    parts += [(f"other: {x.launch.kernel}", f"kernel {label_of(x.launch)}", x.us) for x in own]
+    parts += [(f"other: {x.launch.kernel}", f"{label_of(x.launch)} (kernel)", x.us) for x in own]
     for key, label, us in parts:
         key = _IDLE if key.startswith(_IDLE) else key
         labels[key] = "GPU idle" if key == _IDLE else label
@@ -481,7 +487,7 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     return tuple(UnitBar(label, label, None, busy=share) for label, share in shown)
 
 
-def _idle(account: Account) -> str:
+def _idle(account: Account, word: str) -> str:
     """What the GPU waits for, where that is worth a word."""
     wall = account.wall_us
     parts = [
@@ -489,7 +495,7 @@ def _idle(account: Account) -> str:
         for part in account.parts
         if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
     ]
-    return f"GPU idle, in shares of the whole: {', '.join(parts)}." if parts else ""
+    return f"Why the GPU idles (% of the {word}): {', '.join(parts)}." if parts else ""
 
 
 def lacking(trace: Trace) -> str:
@@ -526,7 +532,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
         own = made_by(row[0].launch.kernel) not in CALL or not step.trace.timed
         gains = not first.good and own and sum(x.share for x in row) >= _WORTH
         gain = f", {gain_text(first.speedup, first.interval)}" if gains and first.speedup else ""
-        return f"{title(first.bottleneck)}{gain}"
+        return f"{title_of_finding(first)}{gain}"
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
         Spec("kernel", cell=lambda row: names[id(row)], numeric=False, code=True, name=True, shortest=24),

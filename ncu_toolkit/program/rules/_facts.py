@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Final, Literal
 
 from ncu_toolkit.base.core import units
@@ -185,6 +186,14 @@ class StepFacts:
 
     def idle_us(self, places: Iterable[int]) -> float:
         return sum(self.gaps[at].us for at in places)
+
+    def idle_times(self, places: Iterable[int]) -> int:
+        """How many times the GPU fell idle there: a gap in `gaps` may be a piece of one."""
+        goes_on = (
+            at > 0 and gap.start == self.gaps[at - 1].end for at, gap in enumerate(self.gaps)
+        )
+        numbers = [*accumulate(not each for each in goes_on)]
+        return len({numbers[at] for at in places})
 
     @cached_property
     def gap_before(self) -> dict[int, int]:

@@ -41,7 +41,7 @@ _CODE: Final = "loading modules"
 _LOADS: Final = "first launches of {} (code is loaded, libraries are set up)"
 _TRIES: Final = "choosing algorithms of convolutions"
 _WAITS: Final = "waiting for the GPU or for copies"
-_ELSE: Final = "other work of the host"
+_ELSE: Final = "other code of the host"
 _ADVICE: Final = (
     "Run the pass several times in one process and record that: what is left then is the program's step.",
     "If the first answer is what counts: run a pass over an input of the same shape before it is asked for.",

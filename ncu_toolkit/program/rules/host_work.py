@@ -109,7 +109,7 @@ def find(s: StepFacts) -> StepOutcome:
     doing = _Doing(s, late, us, ranges, loads)
     typical, several = s.step.window, units.counted(len(late), "long gap")
     if any(not typical.start <= each.start < typical.end for each in late):
-        several += f" over {len(s.step.windows)} steps"
+        several = f"the mean step ({several} in {len(s.step.windows)} steps)"
     pieces = (
         f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.",
     )
@@ -154,8 +154,8 @@ class _Doing:
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
-            other = "does other work"
-            between = f", after {' and before '.join(self.lines)}" * (len(self.lines) > 1)
+            other = "runs other code"
+            between = f", between the calls at {' and '.join(self.lines)}" * (len(self.lines) > 1)
             self.words = (
                 f"while the host {f'is in {range_words(ranges, us)}' if most else other}{between}."
             )

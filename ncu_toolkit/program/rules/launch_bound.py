@@ -73,27 +73,28 @@ def find(s: StepFacts) -> StepOutcome:
     late = launched_late(s, OTHER_WORK)
     of_jax = {at for each in dispatching(s) for at in each.gaps}
     late = sorted({*late, *of_jax})
+    times = s.idle_times(late)
     us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
-    small = f" ({units.duration(copies)} of it in copy calls)" * (s.share(copies) >= 0.01)
+    small = f" ({units.duration(copies)} in copy calls)" * (s.share(copies) >= 0.01)
     evidence = (
         s.part("idle_late", "Idle, launched late", us, "in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
-        fact("late_launches", "Late launches", len(late), "count", "Launches that began after the work before them had ended.", MANY),
+        fact("late_launches", "Late launches", times, "count", "Launches that began after the work before them had ended.", MANY),
         fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
     )  # fmt: skip
     # In a step of few launches, half of them are enough.
     few = min(MANY.value, s.step.launches / 2)
-    if len(late) < few or not s.worth(us, WAITING):
+    if times < few or not s.worth(us, WAITING):
         return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
     if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
     return s.finding(
-        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(late), 'gap')}, because the next work was not launched yet{small}: "
-        f"the host takes longer for a launch than the GPU for the work.",
-        "high" if s.worth(us - len(late) * RECORDED[0] / 1e3, WAITING) else "low",
+        f"The GPU is idle for {s.of_step(us)} in {units.counted(times, 'gap')}{small}, because the next work was not launched yet: "
+        f"launching it takes the host longer than running it takes the GPU.",
+        "high" if s.worth(us - times * RECORDED[0] / 1e3, WAITING) else "low",
         Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(sorted(of_jax))),
         gaps=late,
         evidence=evidence,
-        arithmetic=f"{len(late)} gaps of {units.duration(us / len(late))} on average: {units.duration(us)}.",
+        arithmetic=f"{times} gaps of {units.duration(us / times)} on average: {units.duration(us)}.",
         advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
         title=_EAGER * eager(s),
     )

@@ -49,11 +49,11 @@ _LABELS: Final = {
     "copy": "Exposed copies",
     "set": "Setting memory",
     "idle: host late": "Idle: kernels launched late",
-    "idle: host work": "Idle: other work of the host",
-    "idle: sync": "Idle: the host waits for the GPU",
-    "idle: copy": "Idle: the host is in a copy call",
+    "idle: host work": "Idle: host runs other code",
+    "idle: sync": "Idle: host waits for the GPU",
+    "idle: copy": "Idle: host in a copy call",
     "idle: allocation": "Idle: allocating or freeing memory",
-    "idle: between": "Idle: between queued kernels",
+    "idle: between": "Idle: gaps between queued kernels",
     "idle: unknown": "Idle: cause not recorded",
 }
 

@@ -59,7 +59,7 @@ def test_a_trace_is_answered_and_explained(served: Served) -> None:
     assert shown["headline"].startswith("train.py · ")
     first = shown["launches"][0]
     assert first["cause"] == "fp32-matmul"
-    assert first["gain"].startswith("saves about ")
+    assert first["gain"].startswith("fix saves about ")
     assert first["do"]
     assert shown["points"][0].startswith("where the step goes: ")
     assert any(point.startswith("fixing ") for point in shown["points"])

@@ -225,7 +225,7 @@ def test_terms_pages_and_checks_are_reported(served: Served) -> None:
     assert served.call("glossary", term="long_scoreboard")["title"] == "Long scoreboard"
     assert served.call("glossary", term="tail-effect")["see"].endswith("/tail-effect")
     assert served.call("glossary", term="host-sync")["see"].endswith("/host-sync")
-    assert served.call("glossary", term="L2 to SM")["title"] == "Link from L2 to the SMs"
+    assert served.call("glossary", term="L2 to SM")["title"] == "L2-to-SM link"
     assert served.call("doctor")["works"]["analyze"] is True
 
     async def read(client: Client) -> Any:

@@ -309,7 +309,7 @@ def evidence(
 
 
 def cycles(region: Region, unit: str, label: str) -> Evidence:
-    meaning = "At least this many SM cycles for one pass of a warp."
+    meaning = "At least this many SM cycles for one warp to run it once."
     return evidence(f"cycles:{unit}", label, region.cycles.get(unit, 0.0), "cycles", meaning)
 
 

@@ -69,10 +69,10 @@ def apart(access: Access) -> str:
         return ""
     run = int(np.argmax(steps != steps[0])) + 1 if (steps != steps[0]).any() else 1
     if run == 1 and (steps == steps[0]).all():
-        return f"neighbouring lanes are {_distance(int(steps[0]))} apart"
+        return f"stride between neighbouring lanes: {_distance(int(steps[0]))}"
     first = np.diff(lanes[::run])
     if run > 1 and (first == first[0]).all():
-        return f"groups of {run} lanes are {_distance(int(first[0]))} apart"
+        return f"stride between groups of {run} lanes: {_distance(int(first[0]))}"
     return ""
 
 
@@ -80,7 +80,11 @@ def _distance(step: int) -> str:
     """A distance in bytes, except of one that holds the sample of a parameter."""
     from ncu_toolkit.kernel.sass.addresses import SAMPLES
 
-    return "a multiple of a parameter" if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
+    return (
+        "a multiple of a kernel argument"
+        if abs(step) >= SAMPLES[0]
+        else f"{count(abs(step))} bytes"
+    )
 
 
 def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: Access) -> str:

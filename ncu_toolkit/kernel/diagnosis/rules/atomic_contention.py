@@ -85,13 +85,13 @@ _NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suff
 _COMBINED: Final[Mapping[str, tuple[str, str, str]]] = {
     "cuda": ("count in a copy per block in shared memory, and add it to global memory once, at the block's end.",
              "reduce within the warp (__reduce_add_sync or shuffles), then within the block. Update global memory once per block.",
-             "Loop with a grid stride over as many blocks as the GPU holds at once: each of them ends with such an update."),
+             "Launch only as many blocks as fit on the GPU, with a grid-stride loop, so that there is one update per resident block."),
     "triton": ("count within the program (tl.histogram), and do one tl.atomic_add per address.",
                "reduce within the program (tl.sum), and do one tl.atomic_add.",
                "Let each program loop over many blocks of the data, so that few results are added up."),
     "numba": ("count in a copy per block (cuda.shared.array, cuda.atomic.add on it), and add it to global memory once, at the block's end.",
               "reduce within the block (cuda.shared.array). Update global memory once per block.",
-              "Loop with a grid stride (cuda.gridsize) over as many blocks as the GPU holds at once: each of them ends with such an update."),
+              "Launch only as many blocks as fit on the GPU, with a grid-stride loop (cuda.gridsize): then there is one update per resident block."),
     "warp": ("give each group of threads a copy of the counters, and add the copies up in a second launch.",
              "reduce within the block (wp.tile_sum over a tile). Do one wp.atomic_add per block.",
              "Let each thread loop over many elements, so that few results are added up."),
@@ -134,7 +134,7 @@ def find(k: Kernel) -> Outcome:
     share_after = max(queued, count / (count + stores))
     return k.finding(
         "Many threads update the same few addresses, so the updates run one after another. Warps spend "
-        f"{percent(waiting + after * share_after)} of their time waiting for atomics.",
+        f"{percent(waiting + after * share_after)} of their time waiting for atomics{', or for what queues behind them' * bool(queued)}.",
         _combined(k, parts, share_after),
         EVIDENCE,
         _advice(k),

@@ -102,7 +102,7 @@ def find(k: Kernel) -> Outcome:
         instructions=1 - ((k["kind_share:local"] or 0.0) + addresses),
     )
     return k.finding(
-        f"{_WHY[where]}: {percent(part)} of the memory sectors are the kernel's own local variables.",
+        f"{_WHY[where]}: {percent(part)} of its local and global sectors are local-memory traffic.",
         removal,
         (
             measured,

@@ -100,7 +100,7 @@ def find(k: Kernel) -> Outcome:
             row.counters.get("shared_wavefronts", 0.0)
             - row.counters.get("shared_wavefronts_ideal", 0.0)
         ),
-        "the excess wavefronts",
+        "the wavefronts beyond the conflict-free minimum",
     )
     return k.finding(
         f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many passes as without conflicts.",
@@ -118,7 +118,7 @@ def find(k: Kernel) -> Outcome:
                 else "Where tl.sum or tl.max runs in a loop, keep a block of partial results and reduce it once after the loop.",
             ),
         ),
-        f"Wavefronts at the ideal{at(places)}, fewer short scoreboard and MIO throttle stalls.",
+        f"No wavefronts beyond the conflict-free minimum{at(places)}, fewer short scoreboard and MIO throttle stalls.",
         confidence="high"
         if any("shared_wavefronts_ideal" in row.counters for row in k.instructions)
         else "medium",
@@ -139,8 +139,8 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"Lanes of a warp meet in the same banks: {row.base} takes {units.significant(passes)} passes per request where "
         f"{units.significant(least)} would do{_why(worst)}.",
         (
-            evidence("wavefronts", "Passes of a request", passes, "", "Through the banks, at the worst access.", (least, ">")),
-            evidence("wavefront_excess", "Passes beyond the need", found.excess, "fraction", "Of all known ones.", (IN_CODE.value, ">")),
+            evidence("wavefronts", "Passes per request", passes, "", "Wavefronts through the banks, at the worst access.", (least, ">")),
+            evidence("wavefront_excess", "Excess passes", found.excess, "fraction", "Of the passes at known addresses.", (IN_CODE.value, ">")),
         ),
         f"{capital(rows)}." if rows else "Let neighbouring lanes access neighbouring words, pad the rows of the tile, or XOR column and row index.",
         "Wavefronts beyond the ideal at these lines, short scoreboard or MIO throttle stalls.",

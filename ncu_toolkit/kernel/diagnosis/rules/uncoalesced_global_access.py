@@ -205,8 +205,8 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"Lanes of a warp access scattered addresses: {row.base} touches {units.significant(sectors)} sectors per request where "
         f"{units.significant(least)} would do{f' ({words})' if words else ''}.",
         (
-            evidence("sectors", "Sectors of a request", sectors, "", "Of 32 bytes, at the worst access.", (least, ">")),
-            evidence("sector_excess", "Sectors beyond the need", found.excess, "fraction", "Of all known ones.", (_launch.COALESCED, ">")),
+            evidence("sectors", "Sectors per request", sectors, "", "Sectors of 32 bytes, at the worst access.", (least, ">")),
+            evidence("sector_excess", "Excess sectors", found.excess, "fraction", "Of the sectors at known addresses.", (_launch.COALESCED, ">")),
         ),
         "Let threadIdx.x run along the contiguous dimension, read rows and transpose through shared memory, or store a structure of arrays.",
         "Sectors beyond the ideal at these lines, LG throttle or long scoreboard stalls.",

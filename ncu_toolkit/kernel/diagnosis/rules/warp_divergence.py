@@ -110,7 +110,7 @@ def find(k: Kernel) -> Outcome:
         "Active lanes near 32, and fewer instructions for the same work.",
         confidence="high" if counted else "low",
         locations=k.locate(lambda row: row.counters.get("divergent", 0.0), "divergent branches")
-        or k.locate(_idle_lanes, "the kernel's inactive lanes, over all issues"),
+        or k.locate(_idle_lanes, "all idle lane slots of the kernel"),
     )
 
 
