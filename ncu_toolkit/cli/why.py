@@ -59,5 +59,5 @@ def _lines(reading: failures.LogReading) -> list[str]:
         found += [f"  from  {each.line}", f"  see   {each.source}"]
     lines = [*found, *unknown] if reading.explained else [*unknown, *found]
     return lines or [
-        "no error of ncu that is known here is in this file. Pass what ncu printed: ncu ... 2>&1 | tee LOG"
+        "no known error of ncu is in it. Pass what ncu printed: ncu ... 2>&1 | tee LOG"
     ]

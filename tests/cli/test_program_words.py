@@ -119,6 +119,6 @@ def test_a_log_says_why(tmp_path: Path) -> None:
     fine = '==PROF== Profiling "k": 0%....100% - 9 passes\nout of memory, trying less\n==PROF== Disconnected from process 1\n'
     assert why(fine) == (
         0,
-        "no error of ncu that is known here is in this file. Pass what ncu printed: ncu ... 2>&1 | tee LOG\n",
+        "no known error of ncu is in it. Pass what ncu printed: ncu ... 2>&1 | tee LOG\n",
     )
     assert CliRunner().invoke(cli, ["why", str(tmp_path / "none")]).exception.exit_code == 4  # type: ignore[union-attr]

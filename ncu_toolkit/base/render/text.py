@@ -419,9 +419,9 @@ def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     """What the two tones of the bars mean; empty where there is one."""
     if not any(bar.beyond for bar in bars):
         return ""
-    needed, lost = ("#", "-") if ascii_only else ("█", _LIGHTER)
+    work, lost = ("#", "-") if ascii_only else ("█", _LIGHTER)
     return (
-        f"{needed} time the work needs at peak rate   {lost} extra busy time; the number is the sum"
+        f"{work} time the work needs at peak rate   {lost} extra busy time; the number is the sum"
     )
 
 

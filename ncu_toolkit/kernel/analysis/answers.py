@@ -522,11 +522,9 @@ def _remarks(comparison: Comparison, alone: bool = True) -> Iterable[str]:
 def failed_gates(failures: Sequence[Failure]) -> str:
     """`1 regression, 2 limits exceeded`."""
     limits = sum(map(_only_limit, failures))
-    kinds = (
-        (len(failures) - limits, "regression", ""),
-        (limits, "limit exceeded", "limits exceeded"),
-    )
-    return ", ".join(counted(n, one, many) for n, one, many in kinds if n)
+    worse = [counted(len(failures) - limits, "regression")] * (limits < len(failures))
+    exceeded = [counted(limits, "limit exceeded", "limits exceeded")] * (limits > 0)
+    return ", ".join(worse + exceeded)
 
 
 def _only_limit(failure: Failure) -> bool:

@@ -64,10 +64,7 @@ def plain(term: Definition, width: int, measured: Measured) -> Iterator[tuple[st
 
 def listed(width: int) -> Iterator[tuple[str, bool]]:
     """The names of all entries in their groups, as `plain`."""
-    yield (
-        "`ncu-toolkit explain NAME` explains one of these. Names are separated by semicolons.",
-        False,
-    )
+    yield "`ncu-toolkit explain NAME` explains one of these (separated by semicolons).", False
     for group, heading, terms in glossary.definitions().groups:
         yield from (("", False), (heading, True))
         if group in ("bottleneck", "cause"):

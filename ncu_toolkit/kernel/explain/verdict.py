@@ -300,11 +300,10 @@ def _waits(profile: Profile) -> tuple[Wait, ...]:
     if not shares:
         return ()
     ranked = figures.ranked_stalls(profile, "selected")
-    waits = [
-        Wait(figures.reason_name(reason), share) for reason, share in ranked[: figures.REASONS]
-    ]
+    most = figures.REASONS
+    waits = [Wait(figures.reason_name(reason), share) for reason, share in ranked[:most]]
     waits.append(Wait(figures.reason_name("selected"), shares.get("selected", 0.0)))
-    rest = sum(share for _, share in ranked[figures.REASONS :])
+    rest = sum(share for _, share in ranked[most:])
     return (*waits, Wait("other", rest)) if rest > 0 else tuple(waits)
 
 

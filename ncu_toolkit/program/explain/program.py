@@ -328,13 +328,8 @@ def steps_of(finding: StepFinding) -> tuple[str, ...]:
     one."""
     steps = finding.advice
     if finding.switch and finding.measured_us is None:
-        steps = (
-            *steps,
-            Advice(
-                "Measure a setting without editing code",
-                f"ncu-toolkit try {finding.switch} -- PROGRAM",
-            ),
-        )
+        command = f"ncu-toolkit try {finding.switch} -- PROGRAM"
+        steps = (*steps, Advice("Measure a setting without editing code", command))
     return tuple(shown_step(step, visible) for step in steps)
 
 

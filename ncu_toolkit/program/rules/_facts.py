@@ -189,10 +189,8 @@ class StepFacts:
 
     def idle_times(self, places: Iterable[int]) -> int:
         """How many times the GPU fell idle there: a gap in `gaps` may be a piece of one."""
-        goes_on = (
-            at > 0 and gap.start == self.gaps[at - 1].end for at, gap in enumerate(self.gaps)
-        )
-        numbers = [*accumulate(not each for each in goes_on)]
+        ends = {gap.end for gap in self.gaps}
+        numbers = [*accumulate(gap.start not in ends for gap in self.gaps)]
         return len({numbers[at] for at in places})
 
     @cached_property

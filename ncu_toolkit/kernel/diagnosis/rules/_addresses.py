@@ -80,11 +80,8 @@ def _distance(step: int) -> str:
     """A distance in bytes, except of one that holds the sample of a parameter."""
     from ncu_toolkit.kernel.sass.addresses import SAMPLES
 
-    return (
-        "a multiple of a kernel argument"
-        if abs(step) >= SAMPLES[0]
-        else f"{count(abs(step))} bytes"
-    )
+    argument = "a multiple of a kernel argument"
+    return argument if abs(step) >= SAMPLES[0] else f"{count(abs(step))} bytes"
 
 
 def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: Access) -> str:
