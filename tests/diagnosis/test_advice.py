@@ -213,7 +213,7 @@ def test_updates_of_one_address_are_reduced_and_others_counted_in_copies() -> No
             "atomic-contention", {**case, "instructions": [{**update, "counters": counters}]}
         )
         assert finding.advice[0].startswith(message)
-        assert "grid stride" in finding.advice[1]
+        assert "grid-stride" in finding.advice[1]
     place = {**update, "sass": "ATOMG.E.ADD.STRONG.GPU PT, R4, desc[UR4][R2.64], R7"}
     place["counters"] = {"l2_sectors": 5e6, "l2_sectors_ideal": 5e6}
     finding = found("atomic-contention", {**case, "instructions": [place]})

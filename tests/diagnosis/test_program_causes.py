@@ -145,7 +145,7 @@ def test_other_work_of_the_host_is_between_two_lines() -> None:
         made.free(line="train.py:11")
     found = next(each for each in diagnosed(made.trace()).findings if each.rule == "host-work")
     assert found.where == ("train.py:9", "train.py:11"), "not where the next launch is"
-    assert "after train.py:9 and before train.py:11" in found.summary
+    assert "between the calls at train.py:9 and train.py:11" in found.summary
 
 
 XLA = "wrapped_cosine"
