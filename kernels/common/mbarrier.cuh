@@ -62,3 +62,12 @@ __device__ __forceinline__ int cluster_rank() {
 __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
+
+// Hardware barrier `id` (0 is __syncthreads) of two warpgroups: one arrives and goes on, the other waits for it.
+__device__ __forceinline__ void barrier_arrive(int id) {
+    asm volatile("bar.arrive %0, 256;" :: "r"(id) : "memory");
+}
+
+__device__ __forceinline__ void barrier_sync(int id) {
+    asm volatile("bar.sync %0, 256;" :: "r"(id) : "memory");
+}

@@ -1,4 +1,4 @@
-// More shapes of warpgroup matrix instructions: 64 x N x 16 for N = 160, 192, 208, 224 and 240. common/wgmma.cuh has 128 and 256.
+// More shapes of warpgroup matrix instructions: 64 x N x 16 for N = 144, 160, 176, 192, 208, 224 and 240. common/wgmma.cuh has 128 and 256.
 #pragma once
 
 #include "common/wgmma.cuh"
@@ -7,20 +7,24 @@
 #define ACCUMULATORS_16(d, i) ACCUMULATORS_4(d, i), ACCUMULATORS_4(d, i + 4), ACCUMULATORS_4(d, i + 8), ACCUMULATORS_4(d, i + 12)
 #define ACCUMULATORS_8(d, i) ACCUMULATORS_4(d, i), ACCUMULATORS_4(d, i + 4)
 #define ACCUMULATORS_48(d, i) ACCUMULATORS_16(d, i), ACCUMULATORS_16(d, i + 16), ACCUMULATORS_16(d, i + 32)
+#define ACCUMULATORS_72(d) ACCUMULATORS_48(d, 0), ACCUMULATORS_16(d, 48), ACCUMULATORS_8(d, 64)
 #define ACCUMULATORS_80(d) ACCUMULATORS_48(d, 0), ACCUMULATORS_16(d, 48), ACCUMULATORS_16(d, 64)
+#define ACCUMULATORS_88(d) ACCUMULATORS_80(d), ACCUMULATORS_8(d, 80)
 #define ACCUMULATORS_96(d) ACCUMULATORS_48(d, 0), ACCUMULATORS_48(d, 48)
 #define ACCUMULATORS_104(d) ACCUMULATORS_96(d), ACCUMULATORS_8(d, 96)
 #define ACCUMULATORS_112(d) ACCUMULATORS_96(d), ACCUMULATORS_16(d, 96)
 #define ACCUMULATORS_120(d) ACCUMULATORS_112(d), ACCUMULATORS_8(d, 112)
 
 // The numbers of the first COUNT operands.
-#define OPERANDS_80 \
+#define OPERANDS_72 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define OPERANDS_96 OPERANDS_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+    "%64, %65, %66, %67, %68, %69, %70, %71"
+#define OPERANDS_80 OPERANDS_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define OPERANDS_88 OPERANDS_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define OPERANDS_96 OPERANDS_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
 #define OPERANDS_104 OPERANDS_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define OPERANDS_112 OPERANDS_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define OPERANDS_120 OPERANDS_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
@@ -35,14 +39,18 @@
             : ACCUMULATORS_##COUNT(d) \
             : "l"(a), "l"(b), "r"((int)accumulate)); \
     }
+DEFINE_WGMMA_K16(144, 72, 72, 73, 74)
 DEFINE_WGMMA_K16(160, 80, 80, 81, 82)
+DEFINE_WGMMA_K16(176, 88, 88, 89, 90)
 DEFINE_WGMMA_K16(192, 96, 96, 97, 98)
 DEFINE_WGMMA_K16(208, 104, 104, 105, 106)
 DEFINE_WGMMA_K16(224, 112, 112, 113, 114)
 DEFINE_WGMMA_K16(240, 120, 120, 121, 122)
 
 #undef DEFINE_WGMMA_K16
+#undef OPERANDS_72
 #undef OPERANDS_80
+#undef OPERANDS_88
 #undef OPERANDS_96
 #undef OPERANDS_104
 #undef OPERANDS_112
@@ -51,7 +59,9 @@ DEFINE_WGMMA_K16(240, 120, 120, 121, 122)
 #undef ACCUMULATORS_8
 #undef ACCUMULATORS_16
 #undef ACCUMULATORS_48
+#undef ACCUMULATORS_72
 #undef ACCUMULATORS_80
+#undef ACCUMULATORS_88
 #undef ACCUMULATORS_96
 #undef ACCUMULATORS_104
 #undef ACCUMULATORS_112

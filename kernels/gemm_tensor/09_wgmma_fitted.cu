@@ -16,11 +16,13 @@ compared_with = "wgmma_persistent"
 #include "common/tma.cuh"
 #include "common/wgmma_shapes.cuh"
 
-#define CONSUMERS (BM / 64)  // warpgroups
+#define CONSUMERS (TURNS ? 2 : BM / 64)  // warpgroups
+#define BANDS (TURNS ? BM / 64 : 1)      // bands of 64 rows that each of them multiplies of its tile
+#define READERS (TURNS ? 1 : CONSUMERS)  // warpgroups that read a stage
 #define SHARED_BYTES 232448  // that a block may have
 #define TILE_A (BM * BK)
 #define TILE_B (BN * BK)
-#define HALVES (CONSUMERS == 3 && BN == 256)  // a row of the tile in two instructions: one would need more registers than a block of 512 threads has
+#define HALVES (!TURNS && CONSUMERS == 3 && BN == 256)  // a row of the tile in two instructions: one would need more registers than a block of 512 threads has
 #define DOWN (ACROSS ? 1 : CLUSTER)   // rows and columns of tiles that a cluster takes: the tiles need the same part of B or, side by side, of A
 #define SIDE (ACROSS ? CLUSTER : 1)
 #define SHARE_A (BM / SIDE)           // rows that each block of a cluster fetches of what they share, for all of them
@@ -33,8 +35,12 @@ compared_with = "wgmma_persistent"
 #define PIECE_PITCH (STORE_N + 8)         // 16 bytes more than a row: eight rows at the same column then meet all 32 banks
 #define WARP_QUARTETS (BN / 8)            // that a lane has of its warp's 16 x BN sums
 
-// The ring takes what shared memory the outgoing piece leaves. A stage has two barriers.
-constexpr int FITTING = (SHARED_BYTES - BM * PIECE_PITCH * 2) / (STAGE_BYTES + 2 * (int)sizeof(mbarrier)), STAGES = FITTING < 8 ? FITTING : 8;
+#define OUT_N 64                // columns of a piece that TMA stores: 128 bytes, a span of its swizzle
+#define OUT_PIECE (16 * OUT_N)  // its elements: rows of one warp
+#define OUT (PIECES ? CONSUMERS * 4 * PIECES * OUT_PIECE : BM * PIECE_PITCH)  // elements on their way out
+
+// The ring takes what shared memory the outgoing pieces leave. A stage has two barriers.
+constexpr int FITTING = (SHARED_BYTES - OUT * 2) / (STAGE_BYTES + 2 * (int)sizeof(mbarrier)), STAGES = FITTING < 8 ? FITTING : 8;
 static_assert(EARLY < STAGES, "one stage is left for what the cluster fetches together");
 
 // The place in a round of tiles where a cluster starts. Requests for one line of A that come from one GPC (the part of the chip that a cluster
@@ -106,6 +112,32 @@ __device__ __forceinline__ void store_through(elem16* piece, elem16* C, const fl
     }
 }
 
+// The same by TMA, which reads the pieces while the warp goes on: PIECES of them may be under way, `piece` is the first and `next` the one that is
+// free next. The last piece may repeat columns of the one before.
+__device__ __forceinline__ void store_behind(elem16* piece, int& next, const CUtensorMap* map, const float (&sum)[BN / 2], int row0, int col0, int M, int N) {
+    const int lane = threadIdx.x % WARP_SIZE, row = lane % 16;
+#pragma unroll
+    for (int n0 = 0; n0 < BN; n0 += OUT_N) {
+        const int first = n0 < BN - OUT_N ? n0 : BN - OUT_N;
+        const float* v = sum + first / 2;
+        elem16* out = piece + next * OUT_PIECE;
+        // The swizzle exchanges the chunks of a row by its number in its eight.
+        const unsigned address = shared_address(out + row * OUT_N) + ((lane / 16 ^ row % 8) * 16);
+        if (lane == 0) bulk_store_wait<PIECES - 1>();
+        __syncwarp();
+#pragma unroll
+        for (int n = 0; n < OUT_N; n += 16, v += 8)
+            stmatrix_x4(address ^ n * 2, pack_elem16(v[0], v[1]), pack_elem16(v[2], v[3]), pack_elem16(v[4], v[5]), pack_elem16(v[6], v[7]));
+        async_proxy_fence();
+        __syncwarp();
+        if (lane == 0) {
+            if (row0 < M && col0 + first < N) tma_store(map, out, col0 + first, row0);
+            bulk_store_commit();
+        }
+        if (++next == PIECES) next = 0;
+    }
+}
+
 // The k-steps that a block has of a tile: the tile itself, and from .. to - 1 of its steps.
 struct Share {
     int tile, part, from, to;
@@ -170,11 +202,11 @@ __device__ __forceinline__ void cluster_meet() {
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (CONSUMERS + 1), 1)
 wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_low,
-              const __grid_constant__ CUtensorMap map_b, elem16* __restrict__ C, int M, int N, int K, float4* partial, unsigned* arrived) {
+              const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c, elem16* __restrict__ C, int M, int N, int K, float4* partial, unsigned* arrived) {
     extern __shared__ __align__(1024) elem16 ring_a[];  // swizzled tiles start at a multiple of 1024 bytes
     elem16* ring_b = ring_a + STAGES * TILE_A;
     elem16* pieces = ring_b + STAGES * TILE_B;
-    mbarrier *full = reinterpret_cast<mbarrier*>(pieces + BM * PIECE_PITCH), *empty = full + STAGES;
+    mbarrier *full = reinterpret_cast<mbarrier*>(pieces + OUT), *empty = full + STAGES;
 
     const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
     const int steps = ceil_div(K, BK), parts = min(SPLIT, steps);
@@ -186,7 +218,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
             mbarrier_init(&full[s], 1);                         // this block's producer, and the bytes that all producers deliver
-            mbarrier_init(&empty[s], CLUSTER * CONSUMERS * 4);  // one lane of each consumer warp of the cluster
+            mbarrier_init(&empty[s], CLUSTER * READERS * 4);  // one lane of each warp of the cluster that reads a stage
         }
         mbarrier_init_fence();
         // The first copies, in the first lines of the machine code and before the cluster has met: each block fetches all for itself.
@@ -207,7 +239,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
     unsigned phase = 0;  // parity of the current round through the ring
     if (warpgroup == 0) {
         // With one consumer nobody needs more registers than all may have.
-        if (CONSUMERS > 1) release_registers<HALVES ? 32 : 40>();
+        if (CONSUMERS > 1) release_registers<TURNS ? 24 : HALVES ? 32 : 40>();
         __syncwarp();
         cluster_meet();
         if (threadIdx.x == 0) {
@@ -244,21 +276,33 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             }
         }
     } else {
-        if (CONSUMERS > 1) claim_registers<CONSUMERS == 2 ? 232 : HALVES ? 160 : 152>();
-        const int band = (warpgroup - 1) * 64, warp = threadIdx.x / WARP_SIZE % 4;
+        if (CONSUMERS > 1) claim_registers<TURNS ? 240 : CONSUMERS == 2 ? 232 : HALVES ? 160 : 152>();
+        const int turn = warpgroup - 1, band = TURNS ? 0 : turn * 64, warp = threadIdx.x / WARP_SIZE % 4;
         cluster_meet();
-        elem16* piece = pieces + (band + warp * 16) * PIECE_PITCH;
+        elem16* piece = pieces + (turn * 4 + warp) * (PIECES ? PIECES * OUT_PIECE : 16 * PIECE_PITCH);
         // Lane r of each warp reports to block r.
         const unsigned empty_there = cluster_address(shared_address(empty), lane % CLUSTER);
         const auto release = [&](int s) {
             if (lane < CLUSTER) mbarrier_arrive_cluster(empty_there + s * sizeof(mbarrier));
         };
-        float sum[BN / 2];
-        int stage = 0;
+        float sum[BANDS][BN / 2];
+        int stage = 0, next = 0;
+        bool mine = !TURNS || turn == 0;
+        if (ORDER && turn == 1) barrier_arrive(1);
         for (int index = first; index < shares; index += stride) {
             const Share share = share_of(index, tiles, parts, steps);
-            const Corner tile = corner(share.tile, tile_rows, tile_cols, rank);
             const int own_steps = share.to - share.from;
+            if (TURNS) {
+                const bool now = mine;
+                mine = !mine;
+                if (!now) {  // the other consumer's tile, which passes through the same stages
+                    stage += own_steps;
+                    phase ^= stage / STAGES & 1;
+                    stage %= STAGES;
+                    continue;
+                }
+            }
+            const Corner tile = corner(share.tile, tile_rows, tile_cols, rank);
             if (tile.low && band >= LOW_BM) {  // the last consumer has no rows of a low tile
                 for (int t = 0; t < own_steps; ++t) {
                     mbarrier_wait(&full[stage], phase);
@@ -267,27 +311,37 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                 }
                 continue;
             }
+            if (ORDER) barrier_sync(1 + turn);  // the other one has issued its last product
             for (int t = 0; t < own_steps; ++t) {
                 mbarrier_wait(&full[stage], phase);
                 const unsigned long long a = wgmma_tile(ring_a + stage * TILE_A + band * BK), b = wgmma_tile(ring_b + stage * TILE_B);
                 wgmma_fence();
 #pragma unroll
-                for (int k = 0; k < BK / 16; ++k) multiply(sum, a + k * WGMMA_K16_STEP, b + k * WGMMA_K16_STEP, t + k > 0);
+                for (int k = 0; k < BK / 16; ++k)
+#pragma unroll
+                    for (int i = 0; i < BANDS; ++i) multiply(sum[i], a + i * (64 * BK * 2 >> 4) + k * WGMMA_K16_STEP, b + k * WGMMA_K16_STEP, t + k > 0);
                 wgmma_commit();
                 // The stage before this one has been read: hand it back while this one is multiplied.
                 wgmma_wait<1>();
                 if (t > 0) release(stage == 0 ? STAGES - 1 : stage - 1);
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
+            if (ORDER) barrier_arrive(2 - turn);
             wgmma_wait<0>();
             release(stage == 0 ? STAGES - 1 : stage - 1);
-            if (SPLIT > 1 && parts > 1) {
-                const int unit = ((share.tile * CLUSTER + rank) * CONSUMERS + warpgroup - 1) * 4 + warp;  // the same warp of all parts
-                if (!add_parts(sum, partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit * SPLIT, share.part, parts)) continue;
+#pragma unroll
+            for (int i = 0; i < BANDS; ++i) {
+                const int row0 = tile.row + band + i * 64;
+                if (SPLIT > 1 && parts > 1) {
+                    const int unit = ((share.tile * CLUSTER + rank) * (BM / 64) + (TURNS ? i : turn)) * 4 + warp;  // the same rows of all parts
+                    if (!add_parts(sum[i], partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit * SPLIT, share.part, parts)) continue;
+                }
+                if (N % CHUNK != 0) store_accumulators(C, sum[i], row0, tile.col, M, N);  // rows off the 16-byte grid
+                else if (PIECES) store_behind(piece, next, &map_c, sum[i], row0 + warp * 16, tile.col, M, N);
+                else store_through(piece, C, sum[i], row0 + warp * 16, tile.col, M, N);
             }
-            if (N % CHUNK == 0) store_through(piece, C, sum, tile.row + band + warp * 16, tile.col, M, N);
-            else store_accumulators(C, sum, tile.row + band, tile.col, M, N);  // rows off the 16-byte grid
         }
+        if (PIECES && lane == 0) bulk_store_wait<0>();  // shared memory is read until then
     }
 }
 
@@ -309,18 +363,24 @@ EARLY = 2                 # stages filled before the blocks of a cluster have me
 LOW = 0                   # rows of clusters' tiles, at the bottom, that have 64 rows a block less
 ACROSS = 0                # 1: the tiles of a cluster lie side by side and share A, 0: one below the other, and share B
 SPLIT = 1                 # parts along k that each tile is cut into, where tiles are too few
+TURNS = 0                 # 1: two consumers take whole tiles in turn, one stores while the other multiplies; 0: all multiply one tile
+PIECES = 0                # pieces of 16 x 64 that a warp may have on their way out through TMA; 0: threads store
+ORDER = 0                 # 1: consumers that take turns do not multiply at the same time
 
 [search]
 BM = [64, 128, 192]
-BN = [128, 160, 192, 208, 224, 240, 256]
+BN = [128, 144, 160, 176, 192, 208, 224, 240, 256]
 BAND = [4, 7, 8, 9, 10, 14, 16]
 EARLY = [2, 3, 7]
 LOW = [0, 2, 4, 8]
 ACROSS = [0, 1]
 SPLIT = [1, 2, 3, 4, 6, 8]
+TURNS = [0, 1]
+PIECES = [0, 1, 2, 3, 4]
+ORDER = [0, 1]
 
 [[constraint]]
-check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (BN == 128 or BN == 160 or BN == 192 or BN == 256 or BM <= 128 and (BN == 208 or BN == 224 or BN == 240)) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
+check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and (BN == 128 or BN == 144 or BN == 160 or BN == 176 or BN == 192 or BN == 256 or (BM <= 128 or TURNS) and (BN == 208 or BN == 224 or BN == 240)) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
 says = """\
 a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three only in two \
 instructions of 128; a row of a tile is one 128-byte swizzle span"""
@@ -330,11 +390,15 @@ check = "LOW == 0 or BM > 64 and SPLIT == 1"
 says = "a low tile has 64 rows a block less, and one consumer idle; what is cut along k has tiles of one height"
 
 [[constraint]]
+check = "TURNS == 0 and ORDER == 0 or LOW == 0 and PIECES > 0"
+says = "tiles taken in turn are of one height, and leave through TMA"
+
+[[constraint]]
 check = "SPLIT == 1 or BM < 192 or BN < 256"
 says = "adding up the parts of 192 x 256 needs more registers than a thread of four warpgroups has"
 
 [[constraint]]
-check = "EARLY < min(8, (232448 - BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2) // ((BM + BN) * BK * 2 + 16))"
+check = "EARLY < min(8, (232448 - ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)) // ((BM + BN) * BK * 2 + 16))"
 says = "the ring has one stage more than are filled early"
 
 [model]
@@ -377,9 +441,9 @@ merge = "(2.2 + BM * BN / 16750) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
 grid = ["ceil_div((ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), ceil_div((ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
-block = ["128 * (BM // 64 + 1)", "1", "1"]
-shared = "min(8, (232448 - BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2"
-args = ["map_a", "map_low", "map_b", "C", "M", "N", "K", "partial", "arrived"]
+block = ["384 if TURNS else 128 * (BM // 64 + 1)", "1", "1"]
+shared = "min(8, (232448 - ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)"
+args = ["map_a", "map_low", "map_b", "map_c", "C", "M", "N", "K", "partial", "arrived"]
 
 [scratch.partial]         # sums of the parts of a tile
 dtype = "float32"
@@ -403,6 +467,12 @@ swizzle = 128
 array = "B_lines"
 box = ["BK", "BN // (1 if ACROSS else CLUSTER)"]
 swizzle = 128
+
+[tensor_maps.map_c]
+array = "C"
+box = ["64", "16"]
+swizzle = 128
+where = "N % 8 == 0"
 
 [expect.sass]
 present = ["HGMMA", "UTMALDG.2D", "STSM", "SYNCS", "USETMAXREG"]

@@ -197,7 +197,10 @@ class Runnable:
             values[name] = numpy.dtype(scalar.dtype).type(scalar.value)
         for name, table in maps.items():
             array, spec = workspace.arrays[table.array], workspace.specs[table.array]
-            values[name] = _tensor_map(array, spec, boxes[name], table.swizzle)
+            box = boxes[name]
+            values[name] = (
+                _tensor_map(array, spec, box, table.swizzle) if box else bytes(_TENSOR_MAP_BYTES)
+            )
         macros = workspace.problem.macros(workspace.case.dtype, workspace.case.size)
         self.cubin = nvcc.compile_rung(rung, arch, self.parameters, macros)
         module = cp.cuda.function.Module()

@@ -133,11 +133,12 @@ class Scratch(NamedTable, frozen=True, kw_only=True):
 
 class TensorMap(NamedTable, frozen=True, kw_only=True):
     """A TMA descriptor: the array, the box as expressions (innermost first), the swizzle in
-    bytes."""
+    bytes. `where` says for which sizes the kernel uses it; elsewhere it gets zeros."""
 
     array: str
     box: tuple[Expression, ...]
     swizzle: Literal[SWIZZLES] = 0  # type: ignore[valid-type]
+    where: Expression = Expression("1")
 
 
 class SassExpectation(TomlTable, frozen=True):
@@ -354,12 +355,15 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
     ) -> dict[str, tuple[int, ...]]:
         """Box extents of each tensor map, innermost first, each 1 to 256 (limit of
-        cuTensorMapEncodeTiled). Raises InputProblem beyond it."""
+        cuTensorMapEncodeTiled); none where the kernel does not use the map. Raises InputProblem
+        beyond the limit."""
         names = self.names(scalars, parameters, sm_count)
         boxes = {}
         for name, table in self.map_tables.items():
             where = f"{self.label}: tensor_maps.{name}.box"
-            boxes[name] = box = tuple(evaluate_int(e, names, where=where) for e in table.box)
+            used = evaluate(table.where, names, where=f"{self.label}: tensor_maps.{name}.where")
+            box = tuple(evaluate_int(e, names, where=where) for e in table.box if used)
+            boxes[name] = box
             if not all(1 <= extent <= 256 for extent in box):
                 hint = "TMA takes boxes of 1 to 256 elements along each dimension"
                 raise InputProblem(f"{where} is {list(box)}", hint)
