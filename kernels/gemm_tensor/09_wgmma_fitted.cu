@@ -138,6 +138,32 @@ __device__ __forceinline__ void store_behind(elem16* piece, int& next, const CUt
     }
 }
 
+// The same where the tile's rows are columns of C: a warpgroup's 64 columns of C leave in pieces of 64 rows, which its four warps write together.
+__device__ __forceinline__ void store_turned(elem16* piece, int& next, int barrier, const CUtensorMap* map, const float (&sum)[BN / 2], int row0, int col0, int M, int N) {
+    const int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE % 4;
+    const bool first_thread = threadIdx.x % 128 == 0;
+#pragma unroll
+    for (int m0 = 0; m0 < BN; m0 += OUT_N) {
+        const int first = m0 < BN - OUT_N ? m0 : BN - OUT_N;
+        const float* v = sum + first / 2;
+        elem16* out = piece + next * (4 * OUT_PIECE);
+        // Matrices of a warp: its first and last eight columns of C, at eight rows, then at the eight after these.
+        const unsigned address = shared_address(out + (lane / 16 * 8 + lane % 8) * OUT_N) + ((warp * 2 + lane / 8 % 2 ^ lane % 8) * 16);
+        if (first_thread) bulk_store_wait<PIECES - 1>();
+        barrier_sync(barrier, 128);
+#pragma unroll
+        for (int m = 0; m < OUT_N; m += 16, v += 8)
+            stmatrix_x4_transposed(address + m * OUT_N * 2, pack_elem16(v[0], v[1]), pack_elem16(v[2], v[3]), pack_elem16(v[4], v[5]), pack_elem16(v[6], v[7]));
+        async_proxy_fence();
+        barrier_sync(barrier, 128);
+        if (first_thread) {
+            if (row0 + first < M && col0 < N) tma_store(map, out, col0, row0 + first);
+            bulk_store_commit();
+        }
+        if (++next == PIECES) next = 0;
+    }
+}
+
 // The k-steps that a block has of a tile: the tile itself, and from .. to - 1 of its steps.
 struct Share {
     int tile, part, from, to;
@@ -208,9 +234,12 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
     elem16* pieces = ring_b + STAGES * TILE_B;
     mbarrier *full = reinterpret_cast<mbarrier*>(pieces + OUT), *empty = full + STAGES;
 
+    // TURNED: the rows of tiles are columns of C, and their columns are rows of it.
+    const CUtensorMap *const map_rows = TURNED ? &map_b : &map_a, *const map_cols = TURNED ? &map_a : &map_b;
+    const int rows = TURNED ? N : M, cols = TURNED ? M : N;
     const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
     const int steps = ceil_div(K, BK), parts = min(SPLIT, steps);
-    const int tile_rows = ceil_div(max(M - LOW * DOWN * LOW_BM, 0), BM * DOWN), tile_cols = ceil_div(N, BN * SIDE), tiles = (tile_rows + LOW) * tile_cols;
+    const int tile_rows = ceil_div(max(rows - LOW * DOWN * LOW_BM, 0), BM * DOWN), tile_cols = ceil_div(cols, BN * SIDE), tiles = (tile_rows + LOW) * tile_cols;
     const int shares = tiles * parts, stride = gridDim.x / CLUSTER, first = place(blockIdx.x / CLUSTER, stride, shares);
     const Share first_share = share_of(first, tiles, parts, steps);
     const int early = min(EARLY, first_share.to - first_share.from);
@@ -228,12 +257,12 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             mbarrier_arrive_expect(&full[s], tile.low ? LOW_BYTES : STAGE_BYTES);
 #pragma unroll
             for (int part = 0; part < SIDE; ++part) {
-                const int rows = part * (tile.low ? LOW_SHARE : SHARE_A);
-                tma_load(ring_a + s * TILE_A + rows * BK, tile.low ? &map_low : &map_a, k0, tile.row + rows, &full[s]);
+                const int down = part * (tile.low ? LOW_SHARE : SHARE_A);
+                tma_load(ring_a + s * TILE_A + down * BK, tile.low ? &map_low : map_rows, k0, tile.row + down, &full[s]);
             }
 #pragma unroll
             for (int part = 0; part < DOWN; ++part)
-                tma_load(ring_b + s * TILE_B + part * SHARE_B * BK, &map_b, k0, tile.col + part * SHARE_B, &full[s]);
+                tma_load(ring_b + s * TILE_B + part * SHARE_B * BK, map_cols, k0, tile.col + part * SHARE_B, &full[s]);
         }
     }
     unsigned phase = 0;  // parity of the current round through the ring
@@ -256,12 +285,12 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                     constexpr unsigned short all = (1 << CLUSTER) - 1;
                     elem16 *to_a = ring_a + stage * TILE_A, *to_b = ring_b + stage * TILE_B;
                     if (ACROSS) {
-                        const int rows = rank * (tile.low ? LOW_SHARE : SHARE_A);
-                        tma_load_multicast(to_a + rows * BK, tile.low ? &map_low : &map_a, k0, tile.row + rows, &full[stage], all);
-                        tma_load(to_b, &map_b, k0, tile.col, &full[stage]);
+                        const int down = rank * (tile.low ? LOW_SHARE : SHARE_A);
+                        tma_load_multicast(to_a + down * BK, tile.low ? &map_low : map_rows, k0, tile.row + down, &full[stage], all);
+                        tma_load(to_b, map_cols, k0, tile.col, &full[stage]);
                     } else {
-                        tma_load(to_a, tile.low ? &map_low : &map_a, k0, tile.row, &full[stage]);
-                        tma_load_multicast(to_b + rank * SHARE_B * BK, &map_b, k0, tile.col + rank * SHARE_B, &full[stage], all);
+                        tma_load(to_a, tile.low ? &map_low : map_rows, k0, tile.row, &full[stage]);
+                        tma_load_multicast(to_b + rank * SHARE_B * BK, map_cols, k0, tile.col + rank * SHARE_B, &full[stage], all);
                     }
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
@@ -279,7 +308,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         if (CONSUMERS > 1) claim_registers<TURNS ? 240 : CONSUMERS == 2 ? 232 : HALVES ? 160 : 152>();
         const int turn = warpgroup - 1, band = TURNS ? 0 : turn * 64, warp = threadIdx.x / WARP_SIZE % 4;
         cluster_meet();
-        elem16* piece = pieces + (turn * 4 + warp) * (PIECES ? PIECES * OUT_PIECE : 16 * PIECE_PITCH);
+        elem16* piece = pieces + (turn * 4 + (TURNED ? 0 : warp)) * (PIECES ? PIECES * OUT_PIECE : 16 * PIECE_PITCH);
         // Lane r of each warp reports to block r.
         const unsigned empty_there = cluster_address(shared_address(empty), lane % CLUSTER);
         const auto release = [&](int s) {
@@ -288,7 +317,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         float sum[BANDS][BN / 2];
         int stage = 0, next = 0;
         bool mine = !TURNS || turn == 0;
-        if (ORDER && turn == 1) barrier_arrive(1);
+        if (TURNS && turn == 1) barrier_arrive(1, 256);
         for (int index = first; index < shares; index += stride) {
             const Share share = share_of(index, tiles, parts, steps);
             const int own_steps = share.to - share.from;
@@ -311,7 +340,9 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                 }
                 continue;
             }
-            if (ORDER) barrier_sync(1 + turn);  // the other one has issued its last product
+            // The other one has started its last products: so all stages before this tile's have been filled, and a barrier's parity is not taken for that of
+            // an earlier round.
+            if (TURNS) barrier_sync(1 + turn, 256);
             for (int t = 0; t < own_steps; ++t) {
                 mbarrier_wait(&full[stage], phase);
                 const unsigned long long a = wgmma_tile(ring_a + stage * TILE_A + band * BK), b = wgmma_tile(ring_b + stage * TILE_B);
@@ -326,7 +357,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                 if (t > 0) release(stage == 0 ? STAGES - 1 : stage - 1);
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
-            if (ORDER) barrier_arrive(2 - turn);
+            if (TURNS) barrier_arrive(2 - turn, 256);
             wgmma_wait<0>();
             release(stage == 0 ? STAGES - 1 : stage - 1);
 #pragma unroll
@@ -336,7 +367,8 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                     const int unit = ((share.tile * CLUSTER + rank) * (BM / 64) + (TURNS ? i : turn)) * 4 + warp;  // the same rows of all parts
                     if (!add_parts(sum[i], partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit * SPLIT, share.part, parts)) continue;
                 }
-                if (N % CHUNK != 0) store_accumulators(C, sum[i], row0, tile.col, M, N);  // rows off the 16-byte grid
+                if (TURNED) store_turned(piece, next, 3 + turn, &map_c, sum[i], tile.col, row0, M, N);
+                else if (N % CHUNK != 0) store_accumulators(C, sum[i], row0, tile.col, M, N);  // rows off the 16-byte grid
                 else if (PIECES) store_behind(piece, next, &map_c, sum[i], row0 + warp * 16, tile.col, M, N);
                 else store_through(piece, C, sum[i], row0 + warp * 16, tile.col, M, N);
             }
@@ -348,6 +380,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
 /*+++
 minimum_cc = "9.0"
 arch_specific = true
+shapes = [{ check = "TURNED == 0 or N % 8 == 0", says = "TMA stores rows at multiples of 16 bytes" }]
 
 [source]
 document = """\
@@ -365,7 +398,7 @@ ACROSS = 0                # 1: the tiles of a cluster lie side by side and share
 SPLIT = 1                 # parts along k that each tile is cut into, where tiles are too few
 TURNS = 0                 # 1: two consumers take whole tiles in turn, one stores while the other multiplies; 0: all multiply one tile
 PIECES = 0                # pieces of 16 x 64 that a warp may have on their way out through TMA; 0: threads store
-ORDER = 0                 # 1: consumers that take turns do not multiply at the same time
+TURNED = 0                # 1: rows of tiles are columns of C, whose rows are then cut as finely as BN allows
 
 [search]
 BM = [64, 128, 192]
@@ -377,7 +410,7 @@ ACROSS = [0, 1]
 SPLIT = [1, 2, 3, 4, 6, 8]
 TURNS = [0, 1]
 PIECES = [0, 1, 2, 3, 4]
-ORDER = [0, 1]
+TURNED = [0, 1]
 
 [[constraint]]
 check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and (BN == 128 or BN == 144 or BN == 160 or BN == 176 or BN == 192 or BN == 256 or (BM <= 128 or TURNS) and (BN == 208 or BN == 224 or BN == 240)) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
@@ -390,8 +423,12 @@ check = "LOW == 0 or BM > 64 and SPLIT == 1"
 says = "a low tile has 64 rows a block less, and one consumer idle; what is cut along k has tiles of one height"
 
 [[constraint]]
-check = "TURNS == 0 and ORDER == 0 or LOW == 0 and PIECES > 0"
+check = "TURNS == 0 or LOW == 0 and PIECES > 0"
 says = "tiles taken in turn are of one height, and leave through TMA"
+
+[[constraint]]
+check = "TURNED == 0 or LOW == 0 and SPLIT == 1 and PIECES > 0"
+says = "a turned tile leaves by the warpgroup through TMA: it is whole"
 
 [[constraint]]
 check = "SPLIT == 1 or BM < 192 or BN < 256"
@@ -440,22 +477,22 @@ merge = "(2.2 + BM * BN / 16750) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
-grid = ["ceil_div((ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), ceil_div((ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
+grid = ["ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
 block = ["384 if TURNS else 128 * (BM // 64 + 1)", "1", "1"]
 shared = "min(8, (232448 - ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)"
 args = ["map_a", "map_low", "map_b", "map_c", "C", "M", "N", "K", "partial", "arrived"]
 
 [scratch.partial]         # sums of the parts of a tile
 dtype = "float32"
-count = "ceil_div(M, BM * CLUSTER) * ceil_div(N, BN * CLUSTER) * CLUSTER * CLUSTER * BM * BN * SPLIT if SPLIT > 1 else 1"
+count = "ceil_div((N if TURNED else M), BM * CLUSTER) * ceil_div((M if TURNED else N), BN * CLUSTER) * CLUSTER * CLUSTER * BM * BN * SPLIT if SPLIT > 1 else 1"
 
 [scratch.arrived]         # a word for each pair of parts of a warp's rows of a tile; all zero again after every launch
 dtype = "int32"
-count = "ceil_div(M, BM * CLUSTER) * ceil_div(N, BN * CLUSTER) * CLUSTER * CLUSTER * BM // 16 * SPLIT if SPLIT > 1 else 1"
+count = "ceil_div((N if TURNED else M), BM * CLUSTER) * ceil_div((M if TURNED else N), BN * CLUSTER) * CLUSTER * CLUSTER * BM // 16 * SPLIT if SPLIT > 1 else 1"
 
 [tensor_maps.map_a]
 array = "A_lines"
-box = ["BK", "BM // (CLUSTER if ACROSS else 1)"]
+box = ["BK", "BN // (1 if ACROSS else CLUSTER) if TURNED else BM // (CLUSTER if ACROSS else 1)"]
 swizzle = 128
 
 [tensor_maps.map_low]
@@ -465,12 +502,12 @@ swizzle = 128
 
 [tensor_maps.map_b]
 array = "B_lines"
-box = ["BK", "BN // (1 if ACROSS else CLUSTER)"]
+box = ["BK", "BM // (CLUSTER if ACROSS else 1) if TURNED else BN // (1 if ACROSS else CLUSTER)"]
 swizzle = 128
 
 [tensor_maps.map_c]
 array = "C"
-box = ["64", "16"]
+box = ["64", "64 if TURNED else 16"]
 swizzle = 128
 where = "N % 8 == 0"
 
@@ -481,7 +518,7 @@ max_registers = 168
 
 [[expect.profile]]
 says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds, half of that where a row takes two, in whole tiles"
-check = "executed('HGMMA') * 16 * (BN // 2 if BM == 192 and BN == 256 else BN) * 16 == (ceil_div(max(0, M - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) * BM + LOW * (BM - 64)) * CLUSTER * ceil_div(N, BN * (CLUSTER if ACROSS else 1)) * BN * ceil_div(K, BK) * BK"
+check = "executed('HGMMA') * 16 * (BN // 2 if BM == 192 and BN == 256 else BN) * 16 == (ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) * BM + LOW * (BM - 64)) * CLUSTER * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * BN * ceil_div(K, BK) * BK"
 
 [[measured]]
 gpu = "NVIDIA H200"
