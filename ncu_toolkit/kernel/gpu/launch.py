@@ -197,10 +197,7 @@ class Runnable:
             values[name] = numpy.dtype(scalar.dtype).type(scalar.value)
         for name, table in maps.items():
             array, spec = workspace.arrays[table.array], workspace.specs[table.array]
-            box = boxes[name]
-            values[name] = (
-                _tensor_map(array, spec, box, table.swizzle) if box else bytes(_TENSOR_MAP_BYTES)
-            )
+            values[name] = _tensor_map(array, spec, boxes[name], table.swizzle)
         macros = workspace.problem.macros(workspace.case.dtype, workspace.case.size)
         self.cubin = nvcc.compile_rung(rung, arch, self.parameters, macros)
         module = cp.cuda.function.Module()
@@ -372,12 +369,15 @@ def _tensor_map(array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int)
     Args:
         array: device array; its base must be 16-byte aligned, and every row pitch a multiple of 16
             bytes.
-        box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes.
+        box: tile extents, innermost first; empty for zeros, which no kernel reads. swizzle: 0, 32,
+            64 or 128 bytes.
 
     Raises:
         EnvironmentProblem: cuda-bindings is missing. KernelProblem: the driver refuses the
             description.
     """
+    if not box:
+        return bytes(_TENSOR_MAP_BYTES)
     try:
         from cuda.bindings import driver
     except ImportError:

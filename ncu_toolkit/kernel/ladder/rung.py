@@ -362,8 +362,9 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         for name, table in self.map_tables.items():
             where = f"{self.label}: tensor_maps.{name}.box"
             used = evaluate(table.where, names, where=f"{self.label}: tensor_maps.{name}.where")
-            box = tuple(evaluate_int(e, names, where=where) for e in table.box if used)
-            boxes[name] = box
+            boxes[name] = box = tuple(
+                evaluate_int(e, names, where=where) for e in table.box if used
+            )
             if not all(1 <= extent <= 256 for extent in box):
                 hint = "TMA takes boxes of 1 to 256 elements along each dimension"
                 raise InputProblem(f"{where} is {list(box)}", hint)
