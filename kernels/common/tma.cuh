@@ -51,3 +51,8 @@ __device__ __forceinline__ void bulk_store_wait() {
 __device__ __forceinline__ void async_proxy_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+
+// Fetches a map that is used only later: its first copy then does not wait for it.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+}

@@ -26,11 +26,12 @@ compared_with = "wgmma_persistent"
 #define DOWN (ACROSS ? 1 : CLUSTER)   // rows and columns of tiles that a cluster takes: the tiles need the same part of B or, side by side, of A
 #define SIDE (ACROSS ? CLUSTER : 1)
 #define SHARE_A (BM / SIDE)           // rows that each block of a cluster fetches of what they share, for all of them
-#define SHARE_B (BN / DOWN)
-#define STAGE_BYTES ((TILE_A + TILE_B) * 2)
+#define SHARE_B (DOWN == 1 ? BN : (BN / 2 + 7) / 8 * 8)  // whole swizzles: both may fetch the eight rows in the middle
+#define STEP_B (BN - SHARE_B)
+#define STAGE_BYTES ((TILE_A + SHARE_B * DOWN * BK) * 2)
 #define LOW_BM (BM - 64)  // rows of a block's tile in the last LOW rows of tiles, in which the last consumer has nothing to do
 #define LOW_SHARE (LOW_BM / SIDE)
-#define LOW_BYTES ((LOW_BM * BK + TILE_B) * 2)
+#define LOW_BYTES ((LOW_BM * BK + SHARE_B * DOWN * BK) * 2)
 #define STORE_N (BN % 64 == 0 ? 64 : BN % 80 == 0 ? 80 : BN % 32 == 0 ? 32 : 16)  // columns that leave at a time
 #define PIECE_PITCH (STORE_N + 8)         // 16 bytes more than a row: eight rows at the same column then meet all 32 banks
 #define WARP_QUARTETS (BN / 8)            // that a lane has of its warp's 16 x BN sums
@@ -98,7 +99,7 @@ __device__ __forceinline__ void write_piece(elem16* piece, const float* v) {
 __device__ __forceinline__ void store_through(elem16* piece, elem16* C, const float (&sum)[BN / 2], int row0, int col0, int M, int N) {
     const int lane = threadIdx.x % WARP_SIZE;
 #pragma unroll
-    for (int n0 = 0; n0 < BN; n0 += STORE_N) {
+    for (int n0 = 0; n0 + STORE_N <= BN; n0 += STORE_N) {
         constexpr int ROW_CHUNKS = STORE_N / CHUNK;
         write_piece(piece, sum + n0 / 2);
         __syncwarp();
@@ -169,11 +170,11 @@ struct Share {
     int tile, part, from, to;
 };
 
-// Share `index` where each of `tiles` tiles is cut into `parts` along k. Clusters that run at the same time have the same part of different tiles.
-__device__ __forceinline__ Share share_of(int index, int tiles, int parts, int steps) {
-    if (SPLIT == 1) return {index, 0, 0, steps};
-    const int part = index / tiles;
-    return {index - part * tiles, part, steps * part / parts, steps * (part + 1) / parts};
+// Share `index` where, of `tiles` tiles, those after the first `whole` are cut into `parts` along k. Clusters that run at the same time have the same part of different tiles.
+__device__ __forceinline__ Share share_of(int index, int whole, int tiles, int parts, int steps) {
+    if (SPLIT == 1 || index < whole) return {index, 0, 0, steps};
+    const int rest = tiles - whole, part = (index - whole) / rest;
+    return {index - part * rest, part, steps * part / parts, steps * (part + 1) / parts};
 }
 
 // Adds up what the `parts` warps that have a part of the same 16 x BN sums found: in pairs, then pairs of pairs. The first of a pair leaves its sums in
@@ -240,8 +241,9 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
     const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
     const int steps = ceil_div(K, BK), parts = min(SPLIT, steps);
     const int tile_rows = ceil_div(max(rows - LOW * DOWN * LOW_BM, 0), BM * DOWN), tile_cols = ceil_div(cols, BN * SIDE), tiles = (tile_rows + LOW) * tile_cols;
-    const int shares = tiles * parts, stride = gridDim.x / CLUSTER, first = place(blockIdx.x / CLUSTER, stride, shares);
-    const Share first_share = share_of(first, tiles, parts, steps);
+    const int stride = gridDim.x / CLUSTER, whole = SPLIT > 1 ? tiles / stride * stride : 0;  // full rounds of tiles are not cut
+    const int shares = whole + (tiles - whole) * parts, first = place(blockIdx.x / CLUSTER, stride, shares);
+    const Share first_share = share_of(first, whole, tiles, parts, steps);
     const int early = min(EARLY, first_share.to - first_share.from);
 
     if (threadIdx.x == 0) {
@@ -250,6 +252,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             mbarrier_init(&empty[s], CLUSTER * READERS * 4);  // one lane of each warp of the cluster that reads a stage
         }
         mbarrier_init_fence();
+        if (PIECES) prefetch_map(&map_c);
         // The first copies, in the first lines of the machine code and before the cluster has met: each block fetches all for itself.
         const Corner tile = corner(first_share.tile, tile_rows, tile_cols, rank);
         for (int s = 0; s < early; ++s) {
@@ -262,7 +265,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             }
 #pragma unroll
             for (int part = 0; part < DOWN; ++part)
-                tma_load(ring_b + s * TILE_B + part * SHARE_B * BK, map_cols, k0, tile.col + part * SHARE_B, &full[s]);
+                tma_load(ring_b + s * TILE_B + part * STEP_B * BK, map_cols, k0, tile.col + part * STEP_B, &full[s]);
         }
     }
     unsigned phase = 0;  // parity of the current round through the ring
@@ -275,7 +278,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             int t = early, stage = early;
             bool backward = false;
             for (int index = first; index < shares; index += stride) {
-                const Share share = share_of(index, tiles, parts, steps);
+                const Share share = share_of(index, whole, tiles, parts, steps);
                 const Corner tile = corner(share.tile, tile_rows, tile_cols, rank);
                 for (; t < share.to - share.from; ++t) {
                     const int k0 = (backward ? share.to - 1 - t : share.from + t) * BK;
@@ -290,7 +293,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                         tma_load(to_b, map_cols, k0, tile.col, &full[stage]);
                     } else {
                         tma_load(to_a, tile.low ? &map_low : map_rows, k0, tile.row, &full[stage]);
-                        tma_load_multicast(to_b + rank * SHARE_B * BK, map_cols, k0, tile.col + rank * SHARE_B, &full[stage], all);
+                        tma_load_multicast(to_b + rank * STEP_B * BK, map_cols, k0, tile.col + rank * STEP_B, &full[stage], all);
                     }
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
@@ -319,7 +322,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         bool mine = !TURNS || turn == 0;
         if (TURNS && turn == 1) barrier_arrive(1, 256);
         for (int index = first; index < shares; index += stride) {
-            const Share share = share_of(index, tiles, parts, steps);
+            const Share share = share_of(index, whole, tiles, parts, steps);
             const int own_steps = share.to - share.from;
             if (TURNS) {
                 const bool now = mine;
@@ -363,7 +366,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
 #pragma unroll
             for (int i = 0; i < BANDS; ++i) {
                 const int row0 = tile.row + band + i * 64;
-                if (SPLIT > 1 && parts > 1) {
+                if (SPLIT > 1 && own_steps < steps) {
                     const int unit = ((share.tile * CLUSTER + rank) * (BM / 64) + (TURNS ? i : turn)) * 4 + warp;  // the same rows of all parts
                     if (!add_parts(sum[i], partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit * SPLIT, share.part, parts)) continue;
                 }
@@ -402,7 +405,7 @@ TURNED = 0                # 1: rows of tiles are columns of C, whose rows are th
 
 [search]
 BM = [64, 128, 192]
-BN = [128, 144, 160, 176, 192, 208, 224, 240, 256]
+BN = [128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
 BAND = [4, 7, 8, 9, 10, 14, 16]
 EARLY = [2, 3, 7]
 LOW = [0, 2, 4, 8]
@@ -413,7 +416,7 @@ PIECES = [0, 1, 2, 3, 4]
 TURNED = [0, 1]
 
 [[constraint]]
-check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and (BN == 128 or BN == 144 or BN == 160 or BN == 176 or BN == 192 or BN == 256 or (BM <= 128 or TURNS) and (BN == 208 or BN == 224 or BN == 240)) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
+check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and BN % 8 == 0 and 128 <= BN <= 256 and (BM <= 128 or BN <= 192 or BN == 256) and (PIECES > 0 or BN % 16 == 0) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
 says = """\
 a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three only in two \
 instructions of 128; a row of a tile is one 128-byte swizzle span"""
@@ -440,40 +443,47 @@ says = "the ring has one stage more than are filled early"
 
 [model]
 says = """\
-The longest cluster decides: whole rounds of tiles, then low ones. A step takes as long as the \
-products or the rows that come from the L2, of which a row off the 128-byte lines needs more; a tile \
-is stored while nothing is multiplied; long runs are slowed by the power cap, less so where SMs are \
-idle. Constants fitted to 72 fields of settings on two H200s (docs/decisions/36-unseen-sizes.md), in \
-microseconds and steps of 1640 cycles."""
-time_us = "(4.3 + 0.4 * low + rounds * tile + whole * merge + work * (1 + (0.07 + 0.06 * (100 * rows / (BM * BN) - 1)) * heat)) * (1 - 0.55 * idle * heat)"
+The longest cluster decides. A step takes as long as the products or the rows that come from the L2, \
+of which a row off the 128-byte lines needs more; tiles taken in turn are stored behind products; \
+long runs are slowed by the power cap, less so where SMs are idle; bytes of C cost time. Constants \
+fitted to 526 settings at 53 sizes on an H200 (docs/decisions/51-tiles-in-turn.md), in microseconds \
+and steps of 1640 cycles."""
+time_us = "1e9 if TURNED and N % 8 else ((4.35 + max(hot + whole * 0.077, rounds * (store + merge) * 0.8) + (store + merge) * 2.53) * cool + bytes) * 0.789 if TURNS else (4.46 + rounds * tile + (store - tile) * 1.07 + merge + hot) * cool + bytes"
 
 [model.over]
 BM = [64, 128, 192]
-BN = [128, 160, 192, 208, 224, 240, 256]
-LOW = [0, 2, 4]
+BN = [128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
 ACROSS = [0, 1]
 SPLIT = [1, 2, 3, 4, 6, 8]
+TURNS = [0, 1]
+TURNED = [0, 1]
 
-[model.set]
+[model.set]               # as many pieces as cost no stage
+PIECES = "2 if min(8, (232448 - (8 if TURNS else BM // 16) * 4096) // ((BM + BN) * 128 + 16)) == min(8, (232448 - (8 if TURNS else BM // 16) * 2048) // ((BM + BN) * 128 + 16)) else 1"
 EARLY = "5 if BM == 64 and BN == 128 else 3 if BN < 208 else 2"
 
 [model.let]
 down = "1 if ACROSS else CLUSTER"
-columns = "ceil_div(N, BN * CLUSTER // down)"
-high = "ceil_div(max(0, M - LOW * down * (BM - 64)), BM * down) * columns * SPLIT"
-tiles = "high + LOW * columns"
-rounds = "ceil_div(tiles, sm_count // CLUSTER)"
-whole = "ceil_div(high, ceil_div(tiles, rounds))"
-low = "rounds - whole"
-idle = "1 - tiles / (rounds * (sm_count // CLUSTER))"
+slots = "sm_count // CLUSTER"
+tiles = "ceil_div(N if TURNED else M, BM * down) * ceil_div(M if TURNED else N, BN * CLUSTER // down)"
+rounds = "ceil_div(tiles * SPLIT, slots)"
+whole = "tiles // ceil_div(tiles * SPLIT, rounds) if SPLIT > 1 else rounds"
+cut = "rounds - whole * SPLIT if SPLIT > 1 else 0"
+idle = "1 - tiles * SPLIT / (rounds * slots)"
 off_lines = "K % 8 == 0 and K % BK != 0"
-rows = "BM * (1.38 if off_lines else 1) * down / CLUSTER + BN / down"
-cycles = "((BM * BN / 32) ** 8 + (2.43 * rows) ** 8) ** 0.125 * (0.98 if BM == 192 and BN == 256 else 1.05 if BM == 64 and BN > 128 else 1)"
-step = "cycles / 1640 * (1 if not ACROSS else 1.03 if off_lines else 1.015)"
-work = "(whole + low * 1.12 * (BM - 64) / BM) * ceil_div(ceil_div(K, BK), SPLIT) * step"
+rows = "BM * (1.38 if off_lines and not TURNED else 1) * down / CLUSTER + BN * (1.38 if off_lines and TURNED else 1) / down"
+pace = "(1.334 if BM == 64 else 1.275 if BM == 192 or BN > 160 else 1.264) if TURNS else 0.98 if BM == 192 and BN == 256 else 1.102 if BM == 64 and BN > 128 else 1"
+cycles = "((BM * BN / 32) ** 8 + (2.5 * rows) ** 8) ** 0.125 * pace"
+step = "cycles / 1640 * (1 if not ACROSS else 1.038 if off_lines else 1.023)"
+steps = "ceil_div(K, BK)"
+work = "(whole * steps + cut * ceil_div(steps, SPLIT)) * step"
 heat = "work / (work + 300)"
-tile = "BM * BN / 1024 * (0.066 + (0.2 if N % 8 else 0) + (0.029 if BN == 208 else 0))"
-merge = "(2.2 + BM * BN / 16750) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 if SPLIT <= 4 else 3)"
+hot = "work * (1 + (0.062 - 0.0076 * (100 * rows / (BM * BN) - 1)) * heat)"
+cool = "1 - 0.788 * idle * heat"
+store = "BM * (BN * 0.261 if N % 8 else ceil_div(BN, 64) * 64 * 0.0528) / 1024"
+tile = "store if N % 8 else BM * ceil_div(BN, 64) * 64 * 0.0345 / 1024"
+merge = "cut * (1.85 + BM * BN / 14450) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 if SPLIT <= 4 else 3)"
+bytes = "M * N * 2e-6 * (0.0816 if TURNED else 0.0742) + 0.23 * ACROSS"
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
@@ -492,7 +502,7 @@ count = "ceil_div((N if TURNED else M), BM * CLUSTER) * ceil_div((M if TURNED el
 
 [tensor_maps.map_a]
 array = "A_lines"
-box = ["BK", "BN // (1 if ACROSS else CLUSTER) if TURNED else BM // (CLUSTER if ACROSS else 1)"]
+box = ["BK", "(BN if ACROSS or CLUSTER == 1 else (BN // 2 + 7) // 8 * 8) if TURNED else BM // (CLUSTER if ACROSS else 1)"]
 swizzle = 128
 
 [tensor_maps.map_low]
@@ -502,7 +512,7 @@ swizzle = 128
 
 [tensor_maps.map_b]
 array = "B_lines"
-box = ["BK", "BM // (CLUSTER if ACROSS else 1) if TURNED else BN // (1 if ACROSS else CLUSTER)"]
+box = ["BK", "BM // (CLUSTER if ACROSS else 1) if TURNED else BN if ACROSS or CLUSTER == 1 else (BN // 2 + 7) // 8 * 8"]
 swizzle = 128
 
 [tensor_maps.map_c]
