@@ -5,8 +5,9 @@ A round of tiles lasts as long whether it is full or not: 3072 takes 2.18 rounds
 and pays for three. It takes 1.94 of 192 x 192, with a third warpgroup that multiplies. The power \
 cap sets the clock, so bytes cost time: large tiles read less, and clusters of one part of the \
 chip take tiles in one row, whose reads of A are merged on the way to the L2. The last rows of \
-tiles may be lower, so that clusters finish together; few tiles are cut along k. A model has the \
-shape for each size. First copies start before the cluster has met; no barrier ends the kernel."""
+tiles may be lower, so that clusters finish together; few tiles are cut along k. Where K is \
+short, two warpgroups take tiles in turn: one stores while the other multiplies. A model has the \
+shape for each size, in steps of eight columns. First copies start before the cluster has met."""
 kind = "step"
 compared_with = "wgmma_persistent"
 +++*/
@@ -39,9 +40,10 @@ compared_with = "wgmma_persistent"
 #define OUT_N 64                // columns of a piece that TMA stores: 128 bytes, a span of its swizzle
 #define OUT_PIECE (16 * OUT_N)  // its elements: rows of one warp
 #define OUT (PIECES ? CONSUMERS * 4 * PIECES * OUT_PIECE : BM * PIECE_PITCH)  // elements on their way out
+#define SUMS (ALONG > 1 ? BM * BN : 0)  // elements that hold the sums of another block: half a tile
 
 // The ring takes what shared memory the outgoing pieces leave. A stage has two barriers.
-constexpr int FITTING = (SHARED_BYTES - OUT * 2) / (STAGE_BYTES + 2 * (int)sizeof(mbarrier)), STAGES = FITTING < 8 ? FITTING : 8;
+constexpr int FITTING = (SHARED_BYTES - (OUT + SUMS) * 2) / ((TILE_A + TILE_B) * 2 + 2 * (int)sizeof(mbarrier)), STAGES = FITTING < 8 ? FITTING : 8;
 static_assert(EARLY < STAGES, "one stage is left for what the cluster fetches together");
 
 // The place in a round of tiles where a cluster starts. Requests for one line of A that come from one GPC (the part of the chip that a cluster
@@ -115,11 +117,12 @@ __device__ __forceinline__ void store_through(elem16* piece, elem16* C, const fl
 
 // The same by TMA, which reads the pieces while the warp goes on: PIECES of them may be under way, `piece` is the first and `next` the one that is
 // free next. The last piece may repeat columns of the one before.
-__device__ __forceinline__ void store_behind(elem16* piece, int& next, const CUtensorMap* map, const float (&sum)[BN / 2], int row0, int col0, int M, int N) {
+template <int COUNT>
+__device__ __forceinline__ void store_behind(elem16* piece, int& next, const CUtensorMap* map, const float (&sum)[COUNT], int row0, int col0, int M, int N) {
     const int lane = threadIdx.x % WARP_SIZE, row = lane % 16;
 #pragma unroll
-    for (int n0 = 0; n0 < BN; n0 += OUT_N) {
-        const int first = n0 < BN - OUT_N ? n0 : BN - OUT_N;
+    for (int n0 = 0; n0 < COUNT * 2; n0 += OUT_N) {
+        const int first = n0 < COUNT * 2 - OUT_N ? n0 : COUNT * 2 - OUT_N;
         const float* v = sum + first / 2;
         elem16* out = piece + next * OUT_PIECE;
         // The swizzle exchanges the chunks of a row by its number in its eight.
@@ -171,7 +174,8 @@ struct Share {
 };
 
 // Share `index` where, of `tiles` tiles, those after the first `whole` are cut into `parts` along k. Clusters that run at the same time have the same part of different tiles.
-__device__ __forceinline__ Share share_of(int index, int whole, int tiles, int parts, int steps) {
+__device__ __forceinline__ Share share_of(int index, int whole, int tiles, int parts, int steps, int half) {
+    if (ALONG > 1) return {index, half, steps * half / ALONG, steps * (half + 1) / ALONG};
     if (SPLIT == 1 || index < whole) return {index, 0, 0, steps};
     const int rest = tiles - whole, part = (index - whole) / rest;
     return {index - part * rest, part, steps * part / parts, steps * (part + 1) / parts};
@@ -221,38 +225,62 @@ __device__ __forceinline__ bool add_parts(float (&sum)[BN / 2], float4* partial,
     return true;
 }
 
+// Adds up a tile whose `half`s along k two blocks of a cluster have: each sends the other one half of its columns, through shared memory, and adds
+// what it gets to its own half of them. `there` is the address of the other's `sums`, `unit` the number of the warp among the consumers.
+__device__ __forceinline__ void exchange(float (&own)[BN / 4], const float (&sum)[BN / 2], int half, const float4* sums, unsigned there, int unit) {
+    constexpr int QUARTETS = BN / 16;
+    const int first = unit * QUARTETS * WARP_SIZE + threadIdx.x % WARP_SIZE;
+#pragma unroll
+    for (int i = 0; i < QUARTETS; ++i) {
+        float sent[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const float low = sum[4 * i + j], high = sum[4 * (i + QUARTETS) + j];
+            own[4 * i + j] = half ? high : low, sent[j] = half ? low : high;
+        }
+        asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" :: "r"(there + (first + i * WARP_SIZE) * 16), "f"(sent[0]), "f"(sent[1]), "f"(sent[2]), "f"(sent[3]) : "memory");
+    }
+    cluster_sync();
+#pragma unroll
+    for (int i = 0; i < QUARTETS; ++i) {
+        const float4 other = sums[first + i * WARP_SIZE];
+        own[4 * i] += other.x, own[4 * i + 1] += other.y, own[4 * i + 2] += other.z, own[4 * i + 3] += other.w;
+    }
+}
+
 // Meets the other blocks of the cluster after mbarrier_init_fence, where nothing else is handed over: unlike cluster_sync, nobody waits until
 // earlier writes have arrived everywhere. All lanes of a warp come together.
 __device__ __forceinline__ void cluster_meet() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128 * (CONSUMERS + 1), 1)
+extern "C" __global__ void __cluster_dims__(CLUSTER * ALONG, 1, 1) __launch_bounds__(128 * (CONSUMERS + 1), 1)
 wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_low,
               const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_c, elem16* __restrict__ C, int M, int N, int K, float4* partial, unsigned* arrived) {
     extern __shared__ __align__(1024) elem16 ring_a[];  // swizzled tiles start at a multiple of 1024 bytes
     elem16* ring_b = ring_a + STAGES * TILE_A;
     elem16* pieces = ring_b + STAGES * TILE_B;
-    mbarrier *full = reinterpret_cast<mbarrier*>(pieces + OUT), *empty = full + STAGES;
+    mbarrier *full = reinterpret_cast<mbarrier*>(pieces + OUT + SUMS), *empty = full + STAGES;
 
     // TURNED: the rows of tiles are columns of C, and their columns are rows of it.
     const CUtensorMap *const map_rows = TURNED ? &map_b : &map_a, *const map_cols = TURNED ? &map_a : &map_b;
     const int rows = TURNED ? N : M, cols = TURNED ? M : N;
-    const int rank = cluster_rank(), warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
+    // Block `rank` of those that take tiles together, and, with ALONG, of those that have `half` of the steps.
+    const int rank = ALONG > 1 ? cluster_rank() % CLUSTER : cluster_rank(), half = ALONG > 1 ? cluster_rank() / CLUSTER : 0, warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
     const int steps = ceil_div(K, BK), parts = min(SPLIT, steps);
     const int tile_rows = ceil_div(max(rows - LOW * DOWN * LOW_BM, 0), BM * DOWN), tile_cols = ceil_div(cols, BN * SIDE), tiles = (tile_rows + LOW) * tile_cols;
-    const int stride = gridDim.x / CLUSTER, whole = SPLIT > 1 ? tiles / stride * stride : 0;  // full rounds of tiles are not cut
-    const int shares = whole + (tiles - whole) * parts, first = place(blockIdx.x / CLUSTER, stride, shares);
-    const Share first_share = share_of(first, whole, tiles, parts, steps);
+    const int stride = gridDim.x / (CLUSTER * ALONG), whole = SPLIT > 1 ? tiles / stride * stride : 0;  // full rounds of tiles are not cut
+    const int shares = whole + (tiles - whole) * parts, first = place(blockIdx.x / (CLUSTER * ALONG), stride, shares);
+    const Share first_share = share_of(first, whole, tiles, parts, steps, half);
     const int early = min(EARLY, first_share.to - first_share.from);
 
+    if (PIECES && threadIdx.x == WARP_SIZE && N % CHUNK == 0) prefetch_map(&map_c);
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
             mbarrier_init(&full[s], 1);                         // this block's producer, and the bytes that all producers deliver
             mbarrier_init(&empty[s], CLUSTER * READERS * 4);  // one lane of each warp of the cluster that reads a stage
         }
         mbarrier_init_fence();
-        if (PIECES) prefetch_map(&map_c);
         // The first copies, in the first lines of the machine code and before the cluster has met: each block fetches all for itself.
         const Corner tile = corner(first_share.tile, tile_rows, tile_cols, rank);
         for (int s = 0; s < early; ++s) {
@@ -278,14 +306,14 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             int t = early, stage = early;
             bool backward = false;
             for (int index = first; index < shares; index += stride) {
-                const Share share = share_of(index, whole, tiles, parts, steps);
+                const Share share = share_of(index, whole, tiles, parts, steps, half);
                 const Corner tile = corner(share.tile, tile_rows, tile_cols, rank);
                 for (; t < share.to - share.from; ++t) {
                     const int k0 = (backward ? share.to - 1 - t : share.from + t) * BK;
                     // Free in every block: this block's part of what they share lands in all of them.
                     mbarrier_wait(&empty[stage], phase ^ 1);
                     mbarrier_arrive_expect(&full[stage], tile.low ? LOW_BYTES : STAGE_BYTES);
-                    constexpr unsigned short all = (1 << CLUSTER) - 1;
+                    const unsigned short all = ((1 << CLUSTER) - 1) << half * CLUSTER;
                     elem16 *to_a = ring_a + stage * TILE_A, *to_b = ring_b + stage * TILE_B;
                     if (ACROSS) {
                         const int down = rank * (tile.low ? LOW_SHARE : SHARE_A);
@@ -307,13 +335,17 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
         }
+        if (ALONG > 1) {
+            __syncwarp();
+            cluster_sync();  // of exchange()
+        }
     } else {
         if (CONSUMERS > 1) claim_registers<TURNS ? 240 : CONSUMERS == 2 ? 232 : HALVES ? 160 : 152>();
         const int turn = warpgroup - 1, band = TURNS ? 0 : turn * 64, warp = threadIdx.x / WARP_SIZE % 4;
         cluster_meet();
         elem16* piece = pieces + (turn * 4 + (TURNED ? 0 : warp)) * (PIECES ? PIECES * OUT_PIECE : 16 * PIECE_PITCH);
         // Lane r of each warp reports to block r.
-        const unsigned empty_there = cluster_address(shared_address(empty), lane % CLUSTER);
+        const unsigned empty_there = cluster_address(shared_address(empty), half * CLUSTER + lane % CLUSTER);
         const auto release = [&](int s) {
             if (lane < CLUSTER) mbarrier_arrive_cluster(empty_there + s * sizeof(mbarrier));
         };
@@ -322,7 +354,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
         bool mine = !TURNS || turn == 0;
         if (TURNS && turn == 1) barrier_arrive(1, 256);
         for (int index = first; index < shares; index += stride) {
-            const Share share = share_of(index, whole, tiles, parts, steps);
+            const Share share = share_of(index, whole, tiles, parts, steps, half);
             const int own_steps = share.to - share.from;
             if (TURNS) {
                 const bool now = mine;
@@ -370,10 +402,19 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                     const int unit = ((share.tile * CLUSTER + rank) * (BM / 64) + (TURNS ? i : turn)) * 4 + warp;  // the same rows of all parts
                     if (!add_parts(sum[i], partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit * SPLIT, share.part, parts)) continue;
                 }
+#if ALONG > 1
+                float own[BN / 4];
+                float4* sums = reinterpret_cast<float4*>(pieces + OUT);
+                exchange(own, sum[i], half, sums, cluster_address(shared_address(sums), cluster_rank() ^ CLUSTER), turn * 4 + warp);
+                const int col0 = tile.col + half * (BN / 2);
+                if (N % CHUNK != 0) store_accumulators(C, own, row0, col0, M, N);
+                else store_behind(piece, next, &map_c, own, row0 + warp * 16, col0, M, N);
+#else
                 if (TURNED) store_turned(piece, next, 3 + turn, &map_c, sum[i], tile.col, row0, M, N);
                 else if (N % CHUNK != 0) store_accumulators(C, sum[i], row0, tile.col, M, N);  // rows off the 16-byte grid
                 else if (PIECES) store_behind(piece, next, &map_c, sum[i], row0 + warp * 16, tile.col, M, N);
                 else store_through(piece, C, sum[i], row0 + warp * 16, tile.col, M, N);
+#endif
             }
         }
         if (PIECES && lane == 0) bulk_store_wait<0>();  // shared memory is read until then
@@ -383,7 +424,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
 /*+++
 minimum_cc = "9.0"
 arch_specific = true
-shapes = [{ check = "TURNED == 0 or N % 8 == 0", says = "TMA stores rows at multiples of 16 bytes" }]
+shapes = [{ check = "ALONG == 1 or K > BK", says = "each half along k has a step" }, { check = "TURNED == 0 or N % 8 == 0", says = "TMA stores rows at multiples of 16 bytes" }]
 
 [source]
 document = """\
@@ -401,6 +442,7 @@ ACROSS = 0                # 1: the tiles of a cluster lie side by side and share
 SPLIT = 1                 # parts along k that each tile is cut into, where tiles are too few
 TURNS = 0                 # 1: two consumers take whole tiles in turn, one stores while the other multiplies; 0: all multiply one tile
 PIECES = 0                # pieces of 16 x 64 that a warp may have on their way out through TMA; 0: threads store
+ALONG = 1                 # 2: pairs of such clusters halve the steps of one tile each, and add up in shared memory, where tiles are few
 TURNED = 0                # 1: rows of tiles are columns of C, whose rows are then cut as finely as BN allows
 
 [search]
@@ -414,6 +456,7 @@ SPLIT = [1, 2, 3, 4, 6, 8]
 TURNS = [0, 1]
 PIECES = [0, 1, 2, 3, 4]
 TURNED = [0, 1]
+ALONG = [1, 2]
 
 [[constraint]]
 check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and BN % 8 == 0 and 128 <= BN <= 256 and (BM <= 128 or BN <= 192 or BN == 256) and (PIECES > 0 or BN % 16 == 0) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
@@ -434,11 +477,15 @@ check = "TURNED == 0 or LOW == 0 and SPLIT == 1 and PIECES > 0"
 says = "a turned tile leaves by the warpgroup through TMA: it is whole"
 
 [[constraint]]
+check = "ALONG == 1 or ALONG == 2 and LOW == 0 and SPLIT == 1 and TURNS == 0 and TURNED == 0 and PIECES > 0 and BN % 16 == 0 and BM <= 128"
+says = "the halves of a tile are whole, of one height, and each block stores half of the columns through TMA"
+
+[[constraint]]
 check = "SPLIT == 1 or BM < 192 or BN < 256"
 says = "adding up the parts of 192 x 256 needs more registers than a thread of four warpgroups has"
 
 [[constraint]]
-check = "EARLY < min(8, (232448 - ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)) // ((BM + BN) * BK * 2 + 16))"
+check = "EARLY < min(8, (232448 - ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2) - (ALONG - 1) * BM * BN * 2) // ((BM + BN) * BK * 2 + 16))"
 says = "the ring has one stage more than are filled early"
 
 [model]
@@ -448,7 +495,7 @@ of which a row off the 128-byte lines needs more; tiles taken in turn are stored
 long runs are slowed by the power cap, less so where SMs are idle; bytes of C cost time. Constants \
 fitted to 526 settings at 53 sizes on an H200 (docs/decisions/51-tiles-in-turn.md), in microseconds \
 and steps of 1640 cycles."""
-time_us = "1e9 if TURNED and N % 8 else ((4.35 + max(hot + whole * 0.077, rounds * (store + merge) * 0.8) + (store + merge) * 2.53) * cool + bytes) * 0.789 if TURNS else (4.46 + rounds * tile + (store - tile) * 1.07 + merge + hot) * cool + bytes"
+time_us = "((4.35 + max(hot + whole * 0.077, rounds * (store + merge) * 0.8) + (store + merge) * 2.53) * cool + bytes) * 0.789 if TURNS else (4.46 + rounds * tile + (store - tile) * 1.07 + merge + hot) * cool + bytes"
 
 [model.over]
 BM = [64, 128, 192]
@@ -457,14 +504,15 @@ ACROSS = [0, 1]
 SPLIT = [1, 2, 3, 4, 6, 8]
 TURNS = [0, 1]
 TURNED = [0, 1]
+ALONG = [1, 2]
 
 [model.set]               # as many pieces as cost no stage
-PIECES = "2 if min(8, (232448 - (8 if TURNS else BM // 16) * 4096) // ((BM + BN) * 128 + 16)) == min(8, (232448 - (8 if TURNS else BM // 16) * 2048) // ((BM + BN) * 128 + 16)) else 1"
-EARLY = "5 if BM == 64 and BN == 128 else 3 if BN < 208 else 2"
+PIECES = "2 if ALONG == 1 and min(8, (232448 - (8 if TURNS else BM // 16) * 4096) // ((BM + BN) * 128 + 16)) == min(8, (232448 - (8 if TURNS else BM // 16) * 2048) // ((BM + BN) * 128 + 16)) else 1"
+EARLY = "5 if BM == 64 and BN == 128 else 2 if ALONG > 1 else 3 if BN < 208 else 2"
 
 [model.let]
 down = "1 if ACROSS else CLUSTER"
-slots = "sm_count // CLUSTER"
+slots = "sm_count // CLUSTER if ALONG == 1 else max(1, sm_count // 4 - 3)"  # clusters of four do not fill every GPC
 tiles = "ceil_div(N if TURNED else M, BM * down) * ceil_div(M if TURNED else N, BN * CLUSTER // down)"
 rounds = "ceil_div(tiles * SPLIT, slots)"
 whole = "tiles // ceil_div(tiles * SPLIT, rounds) if SPLIT > 1 else rounds"
@@ -475,21 +523,21 @@ rows = "BM * (1.38 if off_lines and not TURNED else 1) * down / CLUSTER + BN * (
 pace = "(1.334 if BM == 64 else 1.275 if BM == 192 or BN > 160 else 1.264) if TURNS else 0.98 if BM == 192 and BN == 256 else 1.102 if BM == 64 and BN > 128 else 1"
 cycles = "((BM * BN / 32) ** 8 + (2.5 * rows) ** 8) ** 0.125 * pace"
 step = "cycles / 1640 * (1 if not ACROSS else 1.038 if off_lines else 1.023)"
-steps = "ceil_div(K, BK)"
+steps = "ceil_div(ceil_div(K, BK), ALONG)"
 work = "(whole * steps + cut * ceil_div(steps, SPLIT)) * step"
 heat = "work / (work + 300)"
 hot = "work * (1 + (0.062 - 0.0076 * (100 * rows / (BM * BN) - 1)) * heat)"
 cool = "1 - 0.788 * idle * heat"
 store = "BM * (BN * 0.261 if N % 8 else ceil_div(BN, 64) * 64 * 0.0528) / 1024"
 tile = "store if N % 8 else BM * ceil_div(BN, 64) * 64 * 0.0345 / 1024"
-merge = "cut * (1.85 + BM * BN / 14450) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 if SPLIT <= 4 else 3)"
+merge = "(0.5 + BM * BN / 16000 if ALONG > 1 else 0) + cut * (1.85 + BM * BN / 14450) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 if SPLIT <= 4 else 3)"
 bytes = "M * N * 2e-6 * (0.0816 if TURNED else 0.0742) + 0.23 * ACROSS"
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
-grid = ["ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER", "1", "1"]
+grid = ["ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), 1 if ALONG > 1 else ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER * ALONG", "1", "1"]
 block = ["384 if TURNS else 128 * (BM // 64 + 1)", "1", "1"]
-shared = "min(8, (232448 - ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)) // ((BM + BN) * BK * 2 + 16)) * ((BM + BN) * BK * 2 + 16) + ((8 if TURNS else BM // 16) * PIECES * 2048 or BM * ((64 if BN % 64 == 0 else 80 if BN % 80 == 0 else 32 if BN % 32 == 0 else 16) + 8) * 2)"
+shared = "232448"
 args = ["map_a", "map_low", "map_b", "map_c", "C", "M", "N", "K", "partial", "arrived"]
 
 [scratch.partial]         # sums of the parts of a tile

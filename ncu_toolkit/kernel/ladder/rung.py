@@ -288,7 +288,7 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
     def modelled(
         self, scalars: Mapping[str, Value], sm_count: int
     ) -> list[tuple[float, dict[str, int]]]:
-        """The settings that the header's [model] chooses among, the fastest first, each with the
+        """The settings that the header's [model] chooses among at a size, the fastest first, each with the
         time that it expects in microseconds; none for a rung without a model. Raises InputProblem:
         an expression of the model is wrong."""
         found: list[tuple[float, dict[str, int]]] = []
@@ -302,6 +302,8 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
             try:
                 parameters = self.with_parameters({p: int(names[p]) for p in self.parameters})
             except UsageProblem:
+                continue
+            if not all(evaluate(shape.check, names, where=self.label) for shape in self.shapes):
                 continue
             for name, expression in model.let.items():
                 names[name] = evaluate(expression, names, where=f"{self.label}: model.{name}")
