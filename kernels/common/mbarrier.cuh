@@ -62,12 +62,3 @@ __device__ __forceinline__ int cluster_rank() {
 __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-
-// Hardware barrier `id` (0 is __syncthreads) of `threads` threads: some arrive and go on, the others wait for all.
-__device__ __forceinline__ void barrier_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void barrier_sync(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
-}

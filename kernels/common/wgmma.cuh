@@ -98,11 +98,6 @@ __device__ __forceinline__ void stmatrix_x4(unsigned address, unsigned a, unsign
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-// The same with each matrix transposed: lane l addresses column l % 8 of matrix l / 8.
-__device__ __forceinline__ void stmatrix_x4_transposed(unsigned address, unsigned a, unsigned b, unsigned c, unsigned d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
-
 // Stores a warpgroup's 64-row accumulator at (row0, col0) of C straight from registers, rounded and guarded.
 template <int COUNT>
 __device__ __forceinline__ void store_accumulators(elem16* C, const float (&d)[COUNT], int row0, int col0, int M, int N) {

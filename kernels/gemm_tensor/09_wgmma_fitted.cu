@@ -14,7 +14,7 @@ compared_with = "wgmma_persistent"
 
 #include "common/common.cuh"
 #include "common/tile_order.cuh"
-#include "common/tma.cuh"
+#include "common/tma_store.cuh"
 #include "common/wgmma_shapes.cuh"
 
 #define CONSUMERS (TURNS ? 2 : BM / 64)  // warpgroups
