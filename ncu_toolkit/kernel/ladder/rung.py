@@ -132,13 +132,12 @@ class Scratch(NamedTable, frozen=True, kw_only=True):
 
 
 class TensorMap(NamedTable, frozen=True, kw_only=True):
-    """A TMA descriptor: the array, the box as expressions (innermost first), the swizzle in
-    bytes. `where` says for which sizes the kernel uses it; elsewhere it gets zeros."""
+    """A TMA descriptor: the array, the box as expressions (innermost first; all 0 at a size where the
+    kernel does not use it), the swizzle in bytes."""
 
     array: str
     box: tuple[Expression, ...]
     swizzle: Literal[SWIZZLES] = 0  # type: ignore[valid-type]
-    where: Expression = Expression("1")
 
 
 class SassExpectation(TomlTable, frozen=True):
@@ -363,10 +362,8 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         boxes = {}
         for name, table in self.map_tables.items():
             where = f"{self.label}: tensor_maps.{name}.box"
-            used = evaluate(table.where, names, where=f"{self.label}: tensor_maps.{name}.where")
-            boxes[name] = box = tuple(
-                evaluate_int(e, names, where=where) for e in table.box if used
-            )
+            box = tuple(evaluate_int(e, names, where=where) for e in table.box)
+            boxes[name] = box = box if any(box) else ()
             if not all(1 <= extent <= 256 for extent in box):
                 hint = "TMA takes boxes of 1 to 256 elements along each dimension"
                 raise InputProblem(f"{where} is {list(box)}", hint)
