@@ -356,8 +356,7 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
     ) -> dict[str, tuple[int, ...]]:
         """Box extents of each tensor map, innermost first, each 1 to 256 (limit of
-        cuTensorMapEncodeTiled); none where the kernel does not use the map. Raises InputProblem
-        beyond the limit."""
+        cuTensorMapEncodeTiled); () for a map not used. Raises InputProblem beyond it."""
         names = self.names(scalars, parameters, sm_count)
         boxes = {}
         for name, table in self.map_tables.items():
