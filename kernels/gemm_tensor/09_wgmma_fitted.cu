@@ -398,7 +398,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
             for (int i = 0; i < BANDS; ++i) {
                 const int row0 = tile.row + band + i * 64;
                 if (SPLIT > 1 && own_steps < steps) {
-                    const int unit = ((share.tile * CLUSTER + rank) * (BM / 64) + (TURNS ? i : turn)) * 4 + warp;  // the same rows of all parts
+                    const int unit = ((share.tile * CLUSTER + rank) * (BM / 64) + turn) * 4 + warp;  // the same rows of all parts
                     if (!add_parts(sum[i], partial + (size_t)unit * SPLIT * (WARP_QUARTETS * WARP_SIZE), arrived + unit * SPLIT, share.part, parts)) continue;
                 }
 #if ALONG > 1
@@ -451,14 +451,14 @@ BAND = [4, 7, 8, 9, 10, 14, 16]
 EARLY = [2, 3, 7]
 LOW = [0, 2, 4, 8]
 ACROSS = [0, 1]
-SPLIT = [1, 2, 3, 4, 6, 8]
+SPLIT = [1, 2, 3, 4, 8]
 TURNS = [0, 1]
-PIECES = [0, 1, 2, 3, 4]
+PIECES = [0, 1, 2]
 TURNED = [0, 1]
 ALONG = [1, 2]
 
 [[constraint]]
-check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and BN % 8 == 0 and 128 <= BN <= 256 and (BM <= 128 or BN <= 192 or BN == 256) and (PIECES > 0 or BN % 16 == 0) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
+check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and BN % (8 if BM > 64 else 16) == 0 and 128 <= BN <= 256 and (BM <= 128 or BN <= 192 or BN == 256) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
 says = """\
 a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three only in two \
 instructions of 128; a row of a tile is one 128-byte swizzle span"""
@@ -468,16 +468,20 @@ check = "LOW == 0 or BM > 64 and SPLIT == 1"
 says = "a low tile has 64 rows a block less, and one consumer idle; what is cut along k has tiles of one height"
 
 [[constraint]]
-check = "TURNS == 0 or LOW == 0 and PIECES > 0"
-says = "tiles taken in turn are of one height, and leave through TMA"
+check = "TURNS == 0 or LOW == 0 and SPLIT == 1"
+says = "tiles taken in turn are whole, and of one height"
 
 [[constraint]]
-check = "TURNED == 0 or LOW == 0 and SPLIT == 1 and PIECES > 0"
-says = "a turned tile leaves by the warpgroup through TMA: it is whole"
+check = "TURNED == 0 or LOW == 0 and SPLIT == 1 and ACROSS == 0"
+says = "a turned tile leaves by the warpgroup: it is whole"
 
 [[constraint]]
-check = "ALONG == 1 or ALONG == 2 and LOW == 0 and SPLIT == 1 and TURNS == 0 and TURNED == 0 and PIECES > 0 and BN % 16 == 0 and BM <= 128"
-says = "the halves of a tile are whole, of one height, and each block stores half of the columns through TMA"
+check = "ALONG == 1 or ALONG == 2 and LOW == 0 and SPLIT == 1 and ACROSS == 0 and TURNS == 0 and TURNED == 0 and BN % 16 == 0 and BM <= 128"
+says = "the halves of a tile are whole and of one height, and each block stores half of the columns"
+
+[[constraint]]
+check = "PIECES > 0 or BN % 16 == 0 and TURNS == 0 and TURNED == 0 and ALONG == 1"
+says = "threads store only whole tiles that two consumers multiply together, in rows of C"
 
 [[constraint]]
 check = "SPLIT == 1 or BM < 192 or BN < 256"
@@ -489,48 +493,52 @@ says = "the ring has one stage more than are filled early"
 
 [model]
 says = """\
-The longest cluster decides. A step takes as long as the products or the rows that come from the L2, \
-of which a row off the 128-byte lines needs more; tiles taken in turn are stored behind products; \
-long runs are slowed by the power cap, less so where SMs are idle; bytes of C cost time. Constants \
-fitted to 526 settings at 53 sizes on an H200 (docs/decisions/51-tiles-in-turn.md), in microseconds \
-and steps of 1640 cycles."""
-time_us = "((4.35 + max(hot + whole * 0.077, rounds * (store + merge) * 0.8) + (store + merge) * 2.53) * cool + bytes) * 0.789 if TURNS else (4.46 + rounds * tile + (store - tile) * 1.07 + merge + hot) * cool + bytes"
+The longest cluster decides: whole rounds of tiles, then low ones. A step takes as long as the \
+products or the rows that come from the L2, of which a row off the 128-byte lines needs more, and \
+each where all SMs read a single round, in which clusters of a GPC do not start side by side; tiles \
+taken in turn are stored behind products; long runs are slowed by the power cap, less so where SMs are idle; bytes of C cost time. \
+Constants fitted to 785 settings at 103 sizes on an H200 (docs/decisions/51-tiles-in-turn.md), in \
+microseconds and steps of 1640 cycles."""
+time_us = "(4 + (0.25 + max(hot, rounds * (store + merge) * 1.32) + merge if TURNS else (rounds - 1) * tile + merge + 1.4 * low + hot) + store) * cool + M * N * 1e-6 * (0.125 if TURNED else 0.116)"
 
 [model.over]
 BM = [64, 128, 192]
 BN = [128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
 ACROSS = [0, 1]
-SPLIT = [1, 2, 3, 4, 6, 8]
+SPLIT = [1, 2, 3, 4, 8]
+LOW = [0, 2, 4]
 TURNS = [0, 1]
 TURNED = [0, 1]
 ALONG = [1, 2]
 
-[model.set]               # as many pieces as cost no stage
-PIECES = "2 if ALONG == 1 and min(8, (232448 - (8 if TURNS else BM // 16) * 4096) // ((BM + BN) * 128 + 16)) == min(8, (232448 - (8 if TURNS else BM // 16) * 2048) // ((BM + BN) * 128 + 16)) else 1"
+[model.set]               # as many pieces as cost no stage; threads store whole sectors of a single round no later
+PIECES = "0 if rounds == 1 and SPLIT == 1 and BN % 32 == 0 and TURNS == 0 and TURNED == 0 and ALONG == 1 else 2 if ALONG == 1 and min(8, (232448 - (8 if TURNS else BM // 16) * 4096) // ((BM + BN) * 128 + 16)) == min(8, (232448 - (8 if TURNS else BM // 16) * 2048) // ((BM + BN) * 128 + 16)) else 1"
 EARLY = "5 if BM == 64 and BN == 128 else 2 if ALONG > 1 else 3 if BN < 208 else 2"
 
 [model.let]
 down = "1 if ACROSS else CLUSTER"
 slots = "sm_count // CLUSTER if ALONG == 1 else max(1, sm_count // 4 - 3)"  # clusters of four do not fill every GPC
-tiles = "ceil_div(N if TURNED else M, BM * down) * ceil_div(M if TURNED else N, BN * CLUSTER // down)"
-rounds = "ceil_div(tiles * SPLIT, slots)"
-whole = "tiles // ceil_div(tiles * SPLIT, rounds) if SPLIT > 1 else rounds"
-cut = "rounds - whole * SPLIT if SPLIT > 1 else 0"
-idle = "1 - tiles * SPLIT / (rounds * slots)"
+columns = "ceil_div(M if TURNED else N, BN * CLUSTER // down)"
+high = "ceil_div(max(0, (N if TURNED else M) - LOW * down * (BM - 64)), BM * down) * columns * SPLIT"
+tiles = "high + LOW * columns"
+rounds = "ceil_div(tiles, slots)"
+whole = "ceil_div(high, ceil_div(tiles, rounds)) if SPLIT == 1 else high // SPLIT // ceil_div(tiles, rounds)"
+cut = "0 if SPLIT == 1 else rounds - whole * SPLIT"
+low = "rounds - whole if LOW else 0"
+idle = "1 - tiles / (rounds * slots)"
 off_lines = "K % 8 == 0 and K % BK != 0"
-rows = "BM * (1.38 if off_lines and not TURNED else 1) * down / CLUSTER + BN * (1.38 if off_lines and TURNED else 1) / down"
-pace = "(1.334 if BM == 64 else 1.275 if BM == 192 or BN > 160 else 1.264) if TURNS else 0.98 if BM == 192 and BN == 256 else 1.102 if BM == 64 and BN > 128 else 1"
-cycles = "((BM * BN / 32) ** 8 + (2.5 * rows) ** 8) ** 0.125 * pace"
-step = "cycles / 1640 * (1 if not ACROSS else 1.038 if off_lines else 1.023)"
+rows = "BM * (1.35 if off_lines and not TURNED else 1) * down / CLUSTER + BN * (1.35 if off_lines and TURNED else 1) / down"
+pace = "1.041 if BM == 64 and (TURNS or BN > 128) else 0.981 if BM == 192 and BN == 256 else 1"
+cycles = "((BM * BN / 32) ** 8 + ((2.6 + (0.4 * (1 - idle) ** 8 if whole + low + cut == 1 else 0)) * rows) ** 8) ** 0.125 * pace"
+step = "cycles / 1640 * (1 if not ACROSS else 1.045 if off_lines else 1.04)"
 steps = "ceil_div(ceil_div(K, BK), ALONG)"
-work = "(whole * steps + cut * ceil_div(steps, SPLIT)) * step"
+work = "((whole + low * 1.08 * (BM - 64) / BM) * steps + cut * ceil_div(steps, SPLIT)) * step"
 heat = "work / (work + 300)"
-hot = "work * (1 + (0.062 - 0.0076 * (100 * rows / (BM * BN) - 1)) * heat)"
-cool = "1 - 0.788 * idle * heat"
-store = "BM * (BN * 0.261 if N % 8 else ceil_div(BN, 64) * 64 * 0.0528) / 1024"
-tile = "store if N % 8 else BM * ceil_div(BN, 64) * 64 * 0.0345 / 1024"
-merge = "(0.5 + BM * BN / 16000 if ALONG > 1 else 0) + cut * (1.85 + BM * BN / 14450) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 if SPLIT <= 4 else 3)"
-bytes = "M * N * 2e-6 * (0.0816 if TURNED else 0.0742) + 0.23 * ACROSS"
+hot = "work * (1 + (0.05 - 0.0056 * (100 * rows / (BM * BN) - 1)) * heat)"
+cool = "1 - 0.64 * idle * heat"
+store = "BM * (BN * 0.466 if N % 8 else ceil_div(BN, 64) * 64 * 0.07) / 1024"
+tile = "store if N % 8 else BM * ceil_div(BN, 64) * 64 * 0.0387 / 1024"
+merge = "(0.37 + BM * BN / 23900 if ALONG > 1 else 0) + cut * (2.2 + BM * BN / 29650) * (0 if SPLIT == 1 else 1 if SPLIT == 2 else 2 if SPLIT <= 4 else 3)"
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
@@ -549,7 +557,7 @@ count = "ceil_div((N if TURNED else M), BM * CLUSTER) * ceil_div((M if TURNED el
 
 [tensor_maps.map_a]
 array = "A_lines"
-box = ["BK", "(BN if ACROSS or CLUSTER == 1 else (BN // 2 + 7) // 8 * 8) if TURNED else BM // (CLUSTER if ACROSS else 1)"]
+box = ["BK", "(BN if CLUSTER == 1 else (BN // 2 + 7) // 8 * 8) if TURNED else BM // (CLUSTER if ACROSS else 1)"]
 swizzle = 128
 
 [tensor_maps.map_low]
@@ -559,7 +567,7 @@ swizzle = 128
 
 [tensor_maps.map_b]
 array = "B_lines"
-box = ["BK", "BM // (CLUSTER if ACROSS else 1) if TURNED else BN if ACROSS or CLUSTER == 1 else (BN // 2 + 7) // 8 * 8"]
+box = ["BK", "BM if TURNED else BN if ACROSS or CLUSTER == 1 else (BN // 2 + 7) // 8 * 8"]
 swizzle = 128
 
 [tensor_maps.map_c]

@@ -10,14 +10,14 @@ from ncu_toolkit.kernel.ladder.rung import Rung
 PICKS: tuple[dict[str, tuple[int, ...]], ...] = (
     {},
     {"SPLIT": (2,)},
-    {"SPLIT": (3, 6)},
+    {"SPLIT": (3, 4)},
     {"SPLIT": (8,), "ACROSS": (1,)},
     {"BN": (160, 240), "ACROSS": (1,)},
     {"BM": (192,), "BN": (168, 184)},
     {"TURNS": (1,), "TURNED": (0,)},
     {"TURNS": (1,), "TURNED": (1,)},
     {"TURNS": (0,), "TURNED": (1,)},
-    {"TURNS": (1,), "SPLIT": (2, 3)},
+    {"LOW": (2, 4), "ACROSS": (1,)},
     {"ALONG": (2,)},
     {"BN": (208,), "ACROSS": (0,)},
 )

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem, did_you_mean
-from ncu_toolkit.kernel.ladder.expressions import Value, evaluate, evaluate_int
+from ncu_toolkit.kernel.ladder.expressions import Value, check_syntax, evaluate, evaluate_int
 
 Kind = Literal["step", "regression", "planted", "baseline", "roof", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -293,21 +293,20 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         found: list[tuple[float, dict[str, int]]] = []
         if (model := self.model) is None:
             return found
+        early = [c.check for c in self.constraints if not check_syntax(c.check) & model.set.keys()]
+        later = {test.check for test in (*self.constraints, *self.shapes)}.difference(early)
         for values in itertools.product(*model.over.values()):
             names = {**scalars, **self.parameters, "sm_count": sm_count}
             names |= zip(model.over, values, strict=True)
-            for name, expression in model.set.items():
-                names[name] = evaluate_int(expression, names, where=f"{self.label}: model.{name}")
-            try:
-                parameters = self.with_parameters({p: int(names[p]) for p in self.parameters})
-            except UsageProblem:
-                continue
-            if not all(evaluate(shape.check, names, where=self.label) for shape in self.shapes):
+            if not all(evaluate(check, names, where=self.label) for check in early):
                 continue
             for name, expression in model.let.items():
                 names[name] = evaluate(expression, names, where=f"{self.label}: model.{name}")
-            time = evaluate(model.time_us, names, where=f"{self.label}: model.time_us")
-            found.append((float(time), parameters))
+            for name, expression in model.set.items():
+                names[name] = evaluate_int(expression, names, where=f"{self.label}: model.{name}")
+            if all(evaluate(check, names, where=self.label) for check in later):
+                time = evaluate(model.time_us, names, where=f"{self.label}: model.time_us")
+                found.append((float(time), {name: int(names[name]) for name in self.parameters}))
         return sorted(found, key=lambda each: each[0])
 
     def names(
