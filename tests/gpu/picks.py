@@ -10,28 +10,37 @@ from ncu_toolkit.kernel.ladder.rung import Rung
 PICKS: tuple[dict[str, tuple[int, ...]], ...] = (
     {},
     {"SPLIT": (2,)},
-    {"SPLIT": (3, 6)},
+    {"SPLIT": (3, 4)},
     {"SPLIT": (8,), "ACROSS": (1,)},
-    {"ACROSS": (1,), "LOW": (2, 4, 8)},
     {"BN": (160, 240), "ACROSS": (1,)},
+    {"BM": (192,), "BN": (168, 184)},
+    {"TURNS": (1,), "TURNED": (0,)},
+    {"TURNS": (1,), "TURNED": (1,)},
+    {"TURNS": (0,), "TURNED": (1,)},
+    {"LOW": (2, 4), "ACROSS": (1,)},
+    {"ALONG": (2,)},
     {"BN": (208,), "ACROSS": (0,)},
 )
 
 
 def picks_of(rung: Rung) -> list[dict[str, tuple[int, ...]]]:
     """The picks whose parameters the rung's model chooses; none for a rung without a model."""
-    return [pick for pick in PICKS if rung.model and rung.parameters.keys() >= pick.keys()]
+    choices = rung.model.over if rung.model else {}
+    return [
+        pick
+        for pick in PICKS
+        if choices and all(set(values) & {*choices.get(name, ())} for name, values in pick.items())
+    ]
 
 
 def best(
     ranked: Sequence[tuple[float, dict[str, int]]], pick: Mapping[str, Sequence[int]]
 ) -> dict[str, int]:
-    """The setting of least time among those that a pick allows, from `Rung.modelled`."""
+    """The setting of least time among those that a pick allows, from `Rung.modelled`; where the size
+    takes none of them, of all."""
     found = (
         setting
         for _, setting in ranked
         if all(setting[name] in values for name, values in pick.items())
     )
-    chosen = next(found, None)
-    assert chosen is not None, "the model chooses among no such setting"
-    return chosen
+    return next(found, ranked[0][1])

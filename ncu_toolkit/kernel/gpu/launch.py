@@ -369,12 +369,14 @@ def _tensor_map(array: Any, spec: ArraySpec, box: tuple[int, ...], swizzle: int)
     Args:
         array: device array; its base must be 16-byte aligned, and every row pitch a multiple of 16
             bytes.
-        box: tile extents, innermost first. swizzle: 0, 32, 64 or 128 bytes.
+        box: tile extents, innermost first, () for zeros. swizzle: 0, 32, 64 or 128 bytes.
 
     Raises:
         EnvironmentProblem: cuda-bindings is missing. KernelProblem: the driver refuses the
             description.
     """
+    if not box:
+        return bytes(_TENSOR_MAP_BYTES)
     try:
         from cuda.bindings import driver
     except ImportError:

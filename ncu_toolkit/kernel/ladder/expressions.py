@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from ncu_toolkit.base.core.errors import InputProblem, did_you_mean
 
@@ -45,10 +46,8 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
 )
 
 _UNARY: Mapping[type[ast.unaryop], Callable[..., Value]] = {
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Not: operator.not_,
-}
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_,
+}  # fmt: skip
 _COMPARE: Mapping[type[ast.cmpop], Callable[[Value, Value], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
@@ -68,27 +67,18 @@ def evaluate(
 
     `/` between integers that divide evenly gives an integer, else a float. An exception that a
     function raises on purpose (one that is no ArithmeticError, TypeError or ValueError, such as
-    `Abstains`) passes through.
-
-    Args:
-        expression: the text, at most MAX_LENGTH characters.
-        names: variables.
-        functions: callables by name.
-        where: file and key for the error message.
-
-    Raises:
-        InputProblem: bad syntax, unknown name or function, division by zero, a result beyond
-            MAX_BITS.
-    """
+    `Abstains`) passes through. `where` is the file and key for the error message. Raises
+    InputProblem: bad syntax, unknown name or function, division by zero, a result beyond
+    MAX_BITS."""
     with _named(expression, where):
-        return _Evaluator(names, functions).value(_parse(expression))
+        return _bounded(_term(_parse(expression))((names, functions)))
 
 
 def evaluate_int(expression: str, names: Mapping[str, Value], where: str = "") -> int:
     """Like `evaluate`, for grids, counts and sizes. Raises InputProblem: as `evaluate`, and where
     the result is not an integer."""
     with _named(expression, where):
-        value = _Evaluator(names, FUNCTIONS).value(_parse(expression))
+        value = _bounded(_term(_parse(expression))((names, FUNCTIONS)))
         if isinstance(value, bool | str):
             example = "Write a count, such as ceil_div(N, BN)"
             raise _Refused(f"gives {value!r}, not an integer", example)
@@ -120,11 +110,8 @@ _WITH_UNIT = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([A-Za-z]
 def quantity(expression: str, where: str = "") -> int | float:
     """An amount written as arithmetic over numbers with units: `2*256MiB`, `2*4096**3`, `1.5GFLOP`.
 
-    kB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024.
-
-    Raises:
-        InputProblem: as `evaluate`; an unknown unit; or the result is no number.
-    """
+    kB, MB, GB are powers of 1000; KiB, MiB, GiB of 1024. Raises InputProblem: as `evaluate`; an
+    unknown unit; or the result is no number."""
 
     def factor(found: re.Match[str]) -> str:
         number, unit = found.groups()
@@ -223,72 +210,79 @@ def _allowed(node: ast.AST) -> bool:
     )  # fmt: skip
 
 
-class _Evaluator:
-    def __init__(self, names: Mapping[str, Value], functions: Mapping[str, Function]) -> None:
-        self.names, self.functions = names, functions
+_Scope = tuple[Mapping[str, Value], Mapping[str, Function]]
+_Term = Callable[[_Scope], Value]
 
-    def value(self, node: ast.expr) -> Value:
-        result = self._computed(node)
-        if isinstance(result, int) and result.bit_length() > MAX_BITS:
-            raise _Refused(_TOO_LARGE)
-        return result
 
-    def _computed(self, node: ast.expr) -> Value:
-        match node:
-            case ast.Constant(value=bool() | int() | float() | str() as constant):
-                return constant
-            case ast.Name(id=name):
-                if name not in self.names:
-                    raise _nearest(f"there is no '{name}' here", name, self.names)
-                return self.names[name]
-            case ast.BinOp(left=left, op=op, right=right):
-                return _binary(op, _number(self.value(left)), _number(self.value(right)))
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not self.value(operand)
-            case ast.UnaryOp(op=unary, operand=operand):
-                return _UNARY[type(unary)](_number(self.value(operand)))
-            case ast.BoolOp(op=boolean, values=values):
-                stop = isinstance(boolean, ast.Or)
-                result: Value = not stop
-                unknown: Abstains | None = None
-                for part in values:
-                    try:
-                        result = self.value(part)
-                    except Abstains as missing:
-                        unknown = unknown or missing
-                        continue
-                    if bool(result) is stop:
-                        return result
-                if unknown is not None:
-                    raise unknown
+@cache
+def _term(node: ast.expr) -> _Term:
+    """A node as a function of names and functions: a model evaluates each a thousand times."""
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() as constant):
+            return lambda scope: constant
+        case ast.Name(id=name):
+            return lambda scope: _find(scope[0], name, "'{}' here")
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b, kind = _term(left), _term(right), type(op)
+            return lambda scope: _binary(kind, a(scope), b(scope))
+        case ast.UnaryOp(op=op, operand=operand):
+            takes = bool if isinstance(op, ast.Not) else _number
+            a, unary = _term(operand), _UNARY[type(op)]
+            return lambda scope: unary(takes(a(scope)))
+        case ast.BoolOp(op=boolean, values=values):
+            terms, stop = [_term(value) for value in values], isinstance(boolean, ast.Or)
+            return lambda scope: _boolean(stop, terms, scope)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            a, b, c = _term(body), _term(test), _term(orelse)
+            return lambda scope: a(scope) if b(scope) else c(scope)
+        case ast.Compare(left=left, ops=[comparison], comparators=[right]):
+            a, b, compare = _term(left), _term(right), _COMPARE[type(comparison)]
+            return lambda scope: compare(a(scope), b(scope))
+        case ast.Compare(left=left, ops=ops, comparators=after):
+            pairs = zip([left, *after[:-1]], ops, after, strict=True)
+            return _term(ast.BoolOp(ast.And(), [ast.Compare(x, [op], [y]) for x, op, y in pairs]))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            terms = [_term(argument) for argument in args]
+            return lambda scope: _find(scope[1], name, "function '{}'")(*[t(scope) for t in terms])
+    raise AssertionError(node)  # _parse let nothing else through
+
+
+def _find(table: Mapping[str, Any], name: str, called: str) -> Any:
+    if name not in table:
+        raise _nearest(f"there is no {called.format(name)}", name, table)
+    return table[name]
+
+
+def _boolean(stop: bool, terms: list[_Term], scope: _Scope) -> Value:
+    unknown: Abstains | None = None
+    for term in terms:
+        try:
+            if bool(result := term(scope)) is stop:
                 return result
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self.value(body) if self.value(test) else self.value(orelse)
-            case ast.Compare(left=first, ops=ops, comparators=comparators):
-                before = self.value(first)
-                for comparison, comparator in zip(ops, comparators, strict=True):
-                    after = self.value(comparator)
-                    if not _COMPARE[type(comparison)](before, after):
-                        return False
-                    before = after
-                return True
-            case ast.Call(func=ast.Name(id=called), args=args):
-                if called not in self.functions:
-                    raise _nearest(f"there is no function '{called}'", called, self.functions)
-                return self.functions[called](*map(self.value, args))
-        raise AssertionError(node)  # _parse let nothing else through
+        except Abstains as missing:
+            unknown = unknown or missing
+    if unknown is not None:
+        raise unknown
+    return result
 
 
-def _binary(op: ast.operator, a: int | float, b: int | float) -> Value:
+def _binary(op: type[ast.operator], a: Value, b: Value) -> Value:
+    a, b = _number(a), _number(b)
     if isinstance(a, int) and isinstance(b, int):
-        if isinstance(op, ast.Pow) and b > 0 and a.bit_length() * b > 2 * MAX_BITS:
+        if op is ast.Pow and b > 0 and a.bit_length() * b > 2 * MAX_BITS:
             raise _Refused(_TOO_LARGE)
-        if isinstance(op, ast.Div) and b != 0 and a % b == 0:
+        if op is ast.Div and b != 0 and a % b == 0:
             return a // b
-    result = _BINARY[type(op)](a, b)
+    result = _BINARY[op](a, b)
     if isinstance(result, complex):
         raise ValueError("a root of a negative number")
-    return result
+    return _bounded(result)
+
+
+def _bounded(value: Value) -> Value:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise _Refused(_TOO_LARGE)
+    return value
 
 
 def _number(value: Value) -> int | float:

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem, did_you_mean
-from ncu_toolkit.kernel.ladder.expressions import Value, evaluate, evaluate_int
+from ncu_toolkit.kernel.ladder.expressions import Value, check_syntax, evaluate, evaluate_int
 
 Kind = Literal["step", "regression", "planted", "baseline", "roof", "probe"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -132,8 +132,8 @@ class Scratch(NamedTable, frozen=True, kw_only=True):
 
 
 class TensorMap(NamedTable, frozen=True, kw_only=True):
-    """A TMA descriptor: the array, the box as expressions (innermost first), the swizzle in
-    bytes."""
+    """A TMA descriptor: the array, the box as expressions (innermost first; all 0 at a size where the
+    kernel does not use it), the swizzle in bytes."""
 
     array: str
     box: tuple[Expression, ...]
@@ -287,25 +287,26 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
     def modelled(
         self, scalars: Mapping[str, Value], sm_count: int
     ) -> list[tuple[float, dict[str, int]]]:
-        """The settings that the header's [model] chooses among, the fastest first, each with the
+        """The settings that the header's [model] chooses among at a size, the fastest first, each with the
         time that it expects in microseconds; none for a rung without a model. Raises InputProblem:
         an expression of the model is wrong."""
         found: list[tuple[float, dict[str, int]]] = []
         if (model := self.model) is None:
             return found
+        early = [c.check for c in self.constraints if not check_syntax(c.check) & model.set.keys()]
+        later = {test.check for test in (*self.constraints, *self.shapes)}.difference(early)
         for values in itertools.product(*model.over.values()):
             names = {**scalars, **self.parameters, "sm_count": sm_count}
             names |= zip(model.over, values, strict=True)
-            for name, expression in model.set.items():
-                names[name] = evaluate_int(expression, names, where=f"{self.label}: model.{name}")
-            try:
-                parameters = self.with_parameters({p: int(names[p]) for p in self.parameters})
-            except UsageProblem:
+            if not all(evaluate(check, names, where=self.label) for check in early):
                 continue
             for name, expression in model.let.items():
                 names[name] = evaluate(expression, names, where=f"{self.label}: model.{name}")
-            time = evaluate(model.time_us, names, where=f"{self.label}: model.time_us")
-            found.append((float(time), parameters))
+            for name, expression in model.set.items():
+                names[name] = evaluate_int(expression, names, where=f"{self.label}: model.{name}")
+            if all(evaluate(check, names, where=self.label) for check in later):
+                time = evaluate(model.time_us, names, where=f"{self.label}: model.time_us")
+                found.append((float(time), {name: int(names[name]) for name in self.parameters}))
         return sorted(found, key=lambda each: each[0])
 
     def names(
@@ -354,12 +355,13 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
     ) -> dict[str, tuple[int, ...]]:
         """Box extents of each tensor map, innermost first, each 1 to 256 (limit of
-        cuTensorMapEncodeTiled). Raises InputProblem beyond it."""
+        cuTensorMapEncodeTiled); () for a map not used. Raises InputProblem beyond it."""
         names = self.names(scalars, parameters, sm_count)
         boxes = {}
         for name, table in self.map_tables.items():
             where = f"{self.label}: tensor_maps.{name}.box"
-            boxes[name] = box = tuple(evaluate_int(e, names, where=where) for e in table.box)
+            box = tuple(evaluate_int(e, names, where=where) for e in table.box)
+            boxes[name] = box = box if any(box) else ()
             if not all(1 <= extent <= 256 for extent in box):
                 hint = "TMA takes boxes of 1 to 256 elements along each dimension"
                 raise InputProblem(f"{where} is {list(box)}", hint)

@@ -327,7 +327,7 @@ def test_a_rung_with_a_model_runs_as_that_chooses_where_no_search_was(
     (first, second), (line,) = settled(cases, True)
     for case in (first, second):
         assert case.parameters == rung.modelled(case.dims, 132)[0][1]
-    assert line.startswith("wgmma_fitted runs as its model chooses, with BM=192 BN=192")
+    assert line.startswith("wgmma_fitted runs as its model chooses, with BN=192")
     assert "at 3000; " in line
     mine = replace(first, parameters=rung.with_parameters({"BAND": 4}))
     assert settled((mine,), True) == ((mine,), []), "--param goes before it"
