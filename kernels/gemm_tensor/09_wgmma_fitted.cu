@@ -591,5 +591,6 @@ Over cuBLAS in turns, before tiles were cut along k, as tuned, at 1024, 2048 .. 
 1.001, 1.043, 1.012, 1.037, 1.055, 1.040, 1.011, 1.033, 1.032, 1.035; 3.97 at 4097 in an earlier \
 form, in tiles of 128 x 224. GPCs in rows: + 0.8 to + 2.9 % from 3072 on. Low tiles on top: + 0.4 \
 to + 0.8 % at 8192, 10240 and 14336. What was tried: docs/decisions/20-tops.md. At 48 sizes that \
-nobody tuned 1.006 in the median, over the better of cuBLAS and cuBLASLt, 0.844 to 6.7."""
+nobody tuned 1.020 in the median, over the better of cuBLAS and cuBLASLt, 0.835 to 4.8, before the \
+model was last fitted (docs/decisions/51-tiles-in-turn.md)."""
 +++*/
