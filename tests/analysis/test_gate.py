@@ -334,7 +334,7 @@ def test_exit_codes(reports: tuple[Path, Path], tmp_path: Path) -> None:
         "compare", old, new, "--fail-on", "time>5%", "--fail-on", "registers_per_thread>5%"
     )
     assert code == EXIT_GATE
-    assert "regression: naive: time>5%" in out
+    assert "regression: naive: time 4.42 ms → 4.87 ms (+10.0 %) (time>5%)" in out
     assert err.startswith("error: ")
     assert len(err.splitlines()) == 1
     assert run("compare", old, new)[0] == 0, "without a gate nothing fails"

@@ -143,7 +143,7 @@ def test_two_trials_are_compared(tmp_path: Path) -> None:
     assert "kernel" not in found.output
     failed = compared(one, other, "--fail-on", "time>5%")
     assert isinstance(failed.exception, GateFailed)
-    assert "regression: step: time>5%" in failed.output
+    assert "regression: step: time 46.6 ms" in failed.output
     assert "2 steps compared: no regression" in compared(one, one, "--fail-on", "time>5%").output
     elsewhere = made("three", msgspec.structs.replace(old, gpu="Another GPU"))
     undecided = compared(one, elsewhere, "--fail-on", "time>5%")

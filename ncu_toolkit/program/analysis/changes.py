@@ -291,9 +291,8 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
     if not first.changed:
         cause = "nothing to gain"
         if costly := first.new.costly:
-            cause = (
-                f"{program.title_of(first.new, costly[0])}, {program.saving(costly[0], first.new)}"
-            )
+            saves = program.saving(costly[0], first.new).removeprefix("fix ")
+            cause = f"{program.title_of(first.new, costly[0])}, {saves}"
         return replace(whole, points=(sure, f"First cause: {cause}."))
     account, found = _account(first), _findings(first)
     return replace(
