@@ -150,7 +150,7 @@ def _wider(k: Kernel, width: float, measured: Evidence | None) -> Outcome:
         loop = "Widen along a loop that each thread runs. Do not use fewer threads, since the grid already does not fill the GPU."
         cuda.append(loop)
     return k.finding(
-        f"Each memory instruction moves only {_bytes(width)} per thread, of 16 possible, so too few bytes are in flight.",
+        f"Each memory instruction moves only {_bytes(width)} per thread, of 16 possible: more instructions than needed, and too few bytes in flight.",
         _widened(k, left),
         (
             measured,
