@@ -56,6 +56,7 @@ ALIKE: Final = Threshold(
     "ceilings differ by more than a fifth from what fixes save, so that nearer ones are not apart",
 )
 LATE: Final = "launch-bound"
+AWAY: Final = "host-work"
 OPTIMIZER: Final = "optimizer-launches"
 SYNC: Final = "host-sync"
 INDEXED: Final = "gather-scatter"
@@ -157,6 +158,8 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         both = s.replay.saved_us(each.edit, late.edit)
         shared = each.ceiling_us + late.ceiling_us - both
         merges = each.rule in MERGED or not {*each.gaps}.isdisjoint(late.gaps)
+        # a graph's launches come no sooner than a loader that the GPU waits longer for
+        merges |= each.rule == AWAY and s.idle_us(each.gaps) >= s.idle_us(late.gaps)
         if blocks and each.rule == SYNC:
             text = " It comes first, since no CUDA graph captures code in which the host waits. "
             text += f"Without the late launches too, up to {s.of_step(both)} go."
