@@ -211,7 +211,7 @@ def test_the_action_fails_after_it_has_commented(runner: Runner) -> None:
     installed = Path(install.removeprefix("-m pip install --quiet "))
     assert installed.samefile(runner.folder), "the package is on no index"
     assert runner.used == ["actions/github-script", "github/codeql-action/upload-sarif"]
-    assert "regression" in (runner.folder / ".page").read_text()
+    assert "limit exceeded" in (runner.folder / ".page").read_text()
 
 
 def test_the_action_fails_where_there_is_nothing_to_compare(runner: Runner) -> None:

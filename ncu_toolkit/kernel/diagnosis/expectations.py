@@ -46,7 +46,13 @@ class _Abstain(Exception):
 
 
 def check(
-    says: str, expression: str, subject: Launches, before: Launches | None, *, where: str = ""
+    says: str,
+    expression: str,
+    subject: Launches,
+    before: Launches | None,
+    *,
+    where: str = "",
+    defaults: Mapping[str, int] | None = None,
 ) -> Outcome:
     """Evaluate one check.
 
@@ -55,6 +61,7 @@ def check(
             (kernels/README.md).
         subject: the rung as measured. before: the rung it is compared with, None where it was not
             measured.
+        defaults: parameters of the rung, for those that the measurement has not.
 
     Never raises for what was not measured, nor for a wrong expression: both give an outcome whose
     `passed` is None.
@@ -62,7 +69,11 @@ def check(
     numbers: dict[str, Value] = {}
     functions = {**FUNCTIONS, **_functions("", subject), **_functions("prev_", before)}
     try:
-        names = {**_names(subject), **(_times(subject, before) if "time_us" in expression else {})}
+        names = {
+            **(defaults or {}),
+            **_names(subject),
+            **(_times(subject, before) if "time_us" in expression else {}),
+        }
         for part in dict.fromkeys(_CALL.findall(expression)):
             numbers[part] = evaluate(part, names, functions, where)
         passed = bool(evaluate(expression, names, functions, where))
@@ -79,7 +90,15 @@ def checks_of(
     """Every check that a rung's header makes at `size`, its `ratio_at_least` included, in the
     header's order."""
     outcomes = [
-        check(expected.says, expected.check, subject, before, where=rung.label)
+        # a recording may be older than a parameter, whose default is the kernel as it was
+        check(
+            expected.says,
+            expected.check,
+            subject,
+            before,
+            where=rung.label,
+            defaults=rung.parameters,
+        )
         for expected in rung.expect.profile
         if not expected.sizes or size in expected.sizes
     ]
