@@ -264,7 +264,7 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
     // TURNED: the rows of tiles are columns of C, and their columns are rows of it.
     const CUtensorMap *const map_rows = TURNED ? &map_b : &map_a, *const map_cols = TURNED ? &map_a : &map_b;
     const int rows = TURNED ? N : M, cols = TURNED ? M : N;
-    // Block `rank` of those that take tiles together, and, with ALONG, of those that have `half` of the steps.
+    // `rank`: which of the blocks that share tiles this one is. `half`, with ALONG: which half of the K steps it takes.
     const int rank = ALONG > 1 ? cluster_rank() % CLUSTER : cluster_rank(), half = ALONG > 1 ? cluster_rank() / CLUSTER : 0, warpgroup = threadIdx.x / 128, lane = threadIdx.x % WARP_SIZE;
     const int steps = ceil_div(K, BK), parts = min(SPLIT, steps);
     const int tile_rows = ceil_div(max(rows - LOW * DOWN * LOW_BM, 0), BM * DOWN), tile_cols = ceil_div(cols, BN * SIDE), tiles = (tile_rows + LOW) * tile_cols;

@@ -158,7 +158,7 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         both = s.replay.saved_us(each.edit, late.edit)
         shared = each.ceiling_us + late.ceiling_us - both
         merges = each.rule in MERGED or not {*each.gaps}.isdisjoint(late.gaps)
-        # a graph's launches come no sooner than a loader that the GPU waits longer for
+        # a CUDA graph waits for the host's other work too, such as a loader
         merges |= each.rule == AWAY and s.idle_us(each.gaps) >= s.idle_us(late.gaps)
         if blocks and each.rule == SYNC:
             text = " It comes first, since no CUDA graph captures code in which the host waits. "

@@ -117,6 +117,15 @@ def test_memory_that_loads_wait_for_is_named(busy: float, named: bool) -> None:
     assert not any(finding.good for finding in diagnose(cases.build(case)).findings)
 
 
+@pytest.mark.parametrize(("barriers", "named"), [(0, True), (1_600_000, False)])
+def test_loads_between_barriers_are_not_narrow(barriers: int, named: bool) -> None:
+    """Each pass of a loop loads one element between two barriers: no width brings more under way."""
+    case = cases.read("narrow-access")
+    opcodes = {**case["opcodes"], "BAR.SYNC.DEFER_BLOCKING": barriers}
+    names = [x.bottleneck for x in diagnose(cases.build({**case, "opcodes": opcodes})).findings]
+    assert ("narrow-access" in names) is named
+
+
 def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
     case = {
         "metrics": {"issue_active": 0.4, "fma_pipe_active": 0.2},

@@ -345,9 +345,20 @@ def reading(made: programs.Machine) -> None:
         made.item(line="fit.py:9")
 
 
+def batches(made: programs.Machine) -> None:
+    """Batches are made in the process. A CUDA graph would save more, since the host could then make the
+    next batch while the GPU computes, but the GPU is idle for longer during the batches."""
+    with made.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+        made.host(4000.0)
+    for size in range(200):
+        made.launch(programs.BF16_PRODUCT, 24.0, 100 + size % 40, host_us=25.0, line="fit.py:7")
+    average(made)
+
+
 @pytest.mark.parametrize(
     ("work", "rule", "says"),
     [
+        (batches, "host-work", "num_workers=2"),
         (average, "optimizer-launches", "torch._foreach_lerp_"),
         (copies, "optimizer-launches", "torch._foreach_lerp_"),
         (items, "small-ops-loop", "one after another in one tensor"),

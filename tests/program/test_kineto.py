@@ -244,6 +244,18 @@ def test_absurd_arguments_are_unknown(tmp_path: Path, args: dict[str, Any]) -> N
     assert found.shapes[0].registers is None
 
 
+def test_the_bytes_of_a_collective_are_its_elements(tmp_path: Path) -> None:
+    shown = {"In msg nelems": 1000, "Out msg nelems": 250}
+    names = ("ncclDevKernel_AllReduce_Sum_f32", "ncclDevKernel_ReduceScatter_Sum_f32")
+    kinds = [(names[0], "Float"), (names[1], "BFloat16"), (names[0], [1]), (names[0], "Odd")]
+    events = [
+        each
+        for at, (name, dtype) in enumerate(kinds, 1)
+        for each in launch(at, 100.0 * at, name, dtype=dtype, **shown)
+    ]
+    assert [op.size for op in read(tmp_path, events).ops] == [4000, 500, None, None]
+
+
 def test_a_damaged_event_costs_only_itself(tmp_path: Path) -> None:
     found = read(tmp_path, [*launch(1, 10.0), {"ph": "X", "cat": 7}, 3, None, {"args": "text"}])
     assert len(found.ops) == 1

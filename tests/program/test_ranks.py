@@ -121,6 +121,17 @@ def test_ranks_that_launch_alike_have_no_late_one(call_ns: tuple[int, int], late
     assert "launch-bound" in [each.rule for each in job.findings]
 
 
+@pytest.mark.parametrize(("gaps", "late"), [((20_000, 40_000), True), ((1000, 90_000), False)])
+def test_a_rank_is_late_where_its_host_explains_most_of_its_idle_time(
+    gaps: tuple[int, int], late: bool
+) -> None:
+    """A pause of 0.8 ms is most of what its GPU idles longer, or 60 %."""
+    job = judged(_two(late_ns=800_000, gaps=gaps), "t", Analysis(())).job
+    assert job is not None
+    assert job.latest is job.rows[1]
+    assert (job.late is not None) == late
+
+
 def test_gradients_that_accumulate_are_exchanged_once() -> None:
     wrong = judged(_two(passes=4, exchanges=4), "t", Analysis(())).job
     right = judged(_two(passes=4, exchanges=1), "t", Analysis(())).job

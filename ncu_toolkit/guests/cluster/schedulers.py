@@ -198,22 +198,20 @@ def on_workers(where: str, function: Callable[[str], Any], paths: Sequence[str])
     if where == "local":
         raise UsageProblem("--cluster local reads no faster than this machine does", "Leave it out")
     with _client(where) as (client, settings):
-        remedy = "Start workers with this version of ncu-toolkit: docs/cluster.md"
         try:
             client.wait_for_workers(1, timeout=settings.wait)
             seen = client.run(_unseen, list(paths))
-            found: list[Any] = client.gather(client.map(function, list(paths), pure=False))
+            lacking = next(((worker, path) for worker, path in seen.items() if path), None)
+            made = [] if lacking else client.map(function, list(paths), pure=False)
+            found: list[Any] = client.gather(made)
         except Exception as error:  # of Dask, or of a worker that has not this package
             why = visible(first_line(error), _QUOTED) or type(error).__name__
-            raise EnvironmentProblem(
-                f"the cluster could not read the traces ({why})", remedy
-            ) from None
-    for worker, missing in seen.items():
-        if missing:
-            raise UsageProblem(
-                f"the worker at {worker} does not see '{missing}'",
-                "Put the traces on a file system that all workers share, and name them by its path",
-            )
+            what = f"the cluster could not read the traces ({why})"
+            remedy = "Start workers with this version of ncu-toolkit: docs/cluster.md"
+            raise EnvironmentProblem(what, remedy) from None
+    if lacking:
+        remedy = "Put the traces on a file system that all workers share, and name them by its path"
+        raise UsageProblem("the worker at {} does not see '{}'".format(*lacking), remedy)
     return found
 
 

@@ -184,10 +184,8 @@ class Root:
     def digest(self, name: str) -> str:
         """SHA-256 of a file's content, and of what was tried of it; empty where its content has to be
         read to know it, as that of a folder."""
-        if self._traces(name):
-            return ""
-        with self._regular(name) as (_, found):
-            known = self._digests.get(_stamp(found), "")
+        with self.held(name) as descriptor:
+            known = self._digests.get(_stamp(os.fstat(descriptor)), "")
         return _with(known, self._beside(name, SUFFIX)) if known else ""
 
     def _beside(self, name: str, suffix: str) -> bytes:
@@ -209,8 +207,12 @@ class Root:
             label = posixpath.normpath(name)
             copy = Path(scratch) / (label if not label.startswith("..") else Path(label).name)
             if traces := self._traces(name):
-                digests = [self._whole(f"{name}/{each}", copy / each) for each in traces]
-                state = hashlib.sha256("".join(digests).encode())
+                state, size = hashlib.sha256(), 0
+                for each in traces:
+                    state.update(self._whole(f"{name}/{each}", copy / each).encode())
+                    size += (copy / each).stat().st_size
+                    if size > MOST_BYTES:
+                        raise _too_large(name, MOST_BYTES)
                 yield Content(str(copy.relative_to(scratch)), state.hexdigest(), copy)
                 return
             digest = self._whole(name, copy)
@@ -235,13 +237,11 @@ class Root:
         with self.held(name) as descriptor:
             if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
                 return []
-            found = [
-                str(PurePosixPath(folder) / each)
-                for folder, _, names, _ in os.fwalk(dir_fd=descriptor, follow_symlinks=False)
-                for each in sorted(names)
-                if each.lower().endswith(files.TRACE_SUFFIXES)
-            ]
-        return found[:_RANKS] if len(found) > 1 else []
+            found = [path for path, _, _ in _below(descriptor, files.TRACE_SUFFIXES)]
+        if len(found) > _RANKS:
+            what = f"'{visible(name, 200)}' holds more than {_RANKS} traces"
+            raise InputProblem(what, "Name the folder of one job")
+        return sorted(found) if len(found) > 1 else []
 
     def _copy(self, name: str, copy: Path) -> str:
         """Copy a file; returns its SHA-256, or nothing where it changed meanwhile."""
@@ -264,21 +264,26 @@ class Root:
     def reports(self) -> list[tuple[str, int]]:
         """Reports below the root and their sizes, newest first; no links, no hidden folders."""
         found: list[tuple[float, str, int]] = []
-        looked = 0
-        walk = os.fwalk(dir_fd=self._descriptor, follow_symlinks=False)
-        for folder, folders, names, descriptor in walk:
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
-            looked += len(names) + len(folders)
-            for name in names:
-                if name.lower().endswith(files.REPORT_SUFFIXES):
-                    with contextlib.suppress(OSError):
-                        at = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                        if stat.S_ISREG(at.st_mode):
-                            path = str(PurePosixPath(folder) / name)
-                            found.append((-at.st_mtime, path, at.st_size))
-            if looked > _LOOKED_AT:
-                break
+        for path, name, descriptor in _below(self._descriptor, files.REPORT_SUFFIXES):
+            with contextlib.suppress(OSError):
+                at = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if stat.S_ISREG(at.st_mode):
+                    found.append((-at.st_mtime, path, at.st_size))
         return [(name, size) for _, name, size in sorted(found)[:LISTED]]
+
+
+def _below(folder: int, suffixes: tuple[str, ...]) -> Iterator[tuple[str, str, int]]:
+    """Files whose names end so, in a folder and below, but for hidden folders: path, name, and a
+    descriptor of the folder that it is in. Stops after `_LOOKED_AT` files."""
+    looked = 0
+    for place, folders, names, descriptor in os.fwalk(dir_fd=folder, follow_symlinks=False):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        looked += len(names) + len(folders)
+        for name in names:
+            if name.lower().endswith(suffixes):
+                yield str(PurePosixPath(place) / name), name, descriptor
+        if looked > _LOOKED_AT:
+            break
 
 
 def _with(digest: str, tried: bytes) -> str:

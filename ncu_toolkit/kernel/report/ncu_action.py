@@ -213,8 +213,7 @@ def not_measured(profile: model.Profile, why: str) -> model.Profile:
         for name, reading in profile.readings.items()
     }
     launch = replace(profile.launch, status=status)
-    nothing: dict[str, Any] = {"stalls": None, "rules": (), "timeline": (), "contradictions": {}}
-    return replace(profile, launch=launch, readings=readings, **nothing)
+    return replace(profile, launch=launch, readings=readings, stalls=None, rules=(), timeline=(), contradictions={})  # fmt: skip
 
 
 def numbers(action: Any) -> dict[str, Value]:

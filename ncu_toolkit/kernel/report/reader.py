@@ -240,9 +240,10 @@ class ReportPart:
         codes = None if self.codes is None else some(self.codes)
         digests = {code.digest for code in (codes or {}).values()}
         lines = {digest: of for digest, of in self.lines.items() if digest in digests}
-        parts = ("contradictions", "stacks", "processes")
-        found: dict[str, Any] = {part: some(getattr(self, part)) for part in parts}
-        return replace(self, span=span, codes=codes, lines=lines, **found)
+        return replace(
+            self, span=span, codes=codes, lines=lines, contradictions=some(self.contradictions),
+            stacks=some(self.stacks), processes=some(self.processes),
+        )  # fmt: skip
 
     def placed(self, place: int, launch: Launch) -> Launch:
         """The launch with what the report module does not tell."""

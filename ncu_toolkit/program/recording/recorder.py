@@ -575,17 +575,14 @@ def _messages(process: RecordedProcess, kernels: Any) -> dict[int, tuple[int, st
     """Of NCCL's kernels by correlation number, the bytes of a rank's message, as NCCL counts them, and
     the communicator: of all that its thread asked for since the one before, since a group of
     collectives is one kernel."""
-    exchanges = {
-        int(row["correlationId"])
-        for row in kernels
-        if "nccl" in process.names.get(int(row["name"]), "")
-    }
     events = [
         (thread, time, -1, size, schema, first, second)
         for thread, time, schema, size, first, second in process.rows(_MESSAGE).tolist()
     ]
-    if not events or not exchanges:
+    if not events:
         return {}
+    names = [number for number, name in process.names.items() if "nccl" in name]
+    exchanges = {*kernels["correlationId"][numpy.isin(kernels["name"], names)].tolist()}
     for kind in _DOMAINS:
         events += [
             (thread, end, correlation, 0, 0, 0, 0)

@@ -46,11 +46,11 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
         slower = 0.0
         if host is not None and not explains and job.steps >= _STEPS:
             slower = _slower(theirs.step, usual.step)
-        if (
-            host is not None and host.rule == "launch-bound" and slower
-        ):  # all launch as much: chance decides who is last
-            text = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
-            found.append(msgspec.structs.replace(host, summary=text))
+            if (
+                slower and host.rule == "launch-bound"
+            ):  # all launch as much: chance decides who is last
+                text = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
+                found.append(msgspec.structs.replace(host, summary=text))
         if not 0 < slower <= _SLOWER:
             found.append(_late(job, latest, theirs, usual, host, slower))
     found.sort(key=lambda each: -each.ceiling_us)

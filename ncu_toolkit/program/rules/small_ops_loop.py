@@ -94,12 +94,10 @@ def find(s: StepFacts) -> StepOutcome:
     batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
     text = f"They are matrix products: one batched call does them ({batched})."
     products = (text,) * all(s.classes[at] == "product" for loop in loops for at in loop)
-    name = launch.function if launch else ""
+    name, blocks = (launch.function, launch.blocks or 0) if launch else ("", 0)
     varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
     varied = varied and s.framework == "torch"
-    kinds = (
-        f"{name} with {units.counted(getattr(launch, 'blocks', None) or 0, 'block')} on {sms} SMs"
-    )
+    kinds = f"{name} with {units.counted(blocks, 'block')} on {sms} SMs"
     if passes:
         kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
     return s.finding(

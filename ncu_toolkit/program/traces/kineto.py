@@ -275,10 +275,10 @@ class _Events:
         shape = self._to.shape(LaunchShape(event.name, *sizes))
         group = f"{args.group} {args.ranks}"[:_LONGEST] if args.group is not None else ""
         size = None
-        if args.dtype in _WIDTHS:
+        if width := _WIDTHS.get(args.dtype) if isinstance(args.dtype, str) else None:
             scattered = exchange_kind(event.name) == "reduce-scatter"
             elements = figure(args.received if scattered else args.sent)
-            size = elements * _WIDTHS[args.dtype] if elements else None
+            size = elements * width if elements else None
         self._to.op(GpuWork(
             start, end, "kernel", shape, **self._where(event, args), node=whole(args.node), group=group, size=size
         ))  # fmt: skip

@@ -15,7 +15,7 @@ import report_files
 
 from benchmarks.programs import many_ranks
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
-from ncu_toolkit.guests.mcp import digest, tools
+from ncu_toolkit.guests.mcp import digest, root, tools
 from ncu_toolkit.guests.mcp.reports import Reports
 from ncu_toolkit.guests.mcp.root import Root
 from ncu_toolkit.program.traces.files import write_trace
@@ -74,7 +74,7 @@ def test_a_trace_is_answered_and_explained(served: Served) -> None:
     assert str(served.folder) not in text
 
 
-def test_a_folder_of_ranks_is_one_answer(served: Served) -> None:
+def test_a_folder_of_ranks_is_one_answer(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = served.call("analyze", report="job")
     assert shown["headline"].startswith("8 ranks · ")
     assert shown["launches"][0]["cause"] == "late-rank"
@@ -85,6 +85,9 @@ def test_a_folder_of_ranks_is_one_answer(served: Served) -> None:
     assert "/tmp" not in json.dumps(shown)
     with pytest.raises(InputProblem, match="not of the ranks of one job"):
         served.tools.call("analyze", {"report": "both"})
+    monkeypatch.setattr(root, "_RANKS", 7)
+    with pytest.raises(InputProblem, match="'job' holds more than 7 traces"):
+        served.tools.call("analyze", {"report": "job"})
 
 
 @pytest.mark.parametrize("budget", [digest.LEAST, 1000, digest.DEFAULT])
