@@ -90,14 +90,18 @@ def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
         )
         return folder / f"{page.slug}.html", text
 
-    def write_page(launch: tuple[Profile, Neighbours]) -> None:
-        _write(*page_of(launch))
+    def write_pages(some: Sequence[tuple[Profile, Neighbours]]) -> None:
+        for launch in some:
+            _write(*page_of(launch))
 
     if launches:
         page_of(_typical(book, launches))
         shared.sampled = True
         write_atomic(folder / html.SHARED, shared.script().encode())
-    forked(write_page, launches, jobs=default_jobs(), least=PAGES_A_PROCESS)
+    # launches of one kernel in turn, since what its code shows is found once in a process
+    alike = sorted(launches, key=lambda launch: launch[0].launch.kernel)
+    some = [alike[at : at + PAGES_A_PROCESS] for at in range(0, len(alike), PAGES_A_PROCESS)]
+    forked(write_pages, some, jobs=default_jobs())
     if document:
         write_atomic(
             folder / "report.json", json_out.document(view, book, page_names(book)).encode()

@@ -50,6 +50,7 @@ from ncu_toolkit.kernel.sass.opcodes import (
     SHARED_LOADS,
     SHARED_STORES,
     CodeRow,
+    base,
     lines,
     width,
 )
@@ -69,10 +70,15 @@ _PASSES: Final = 12
 _STEPS: Final = 30_000
 #: Blocks that are run: above the diagonal of a grid, below, and on it.
 _PLACED: Final = ((1, 2, 1), (4, 1, 2), (3, 3, 3), (2, 7, 4))
+#: Extent of a grid beyond which no block is run: grids of this extent and larger ones are alike to code
+#: that does not read gridDim.
+_FAR: Final = 16
 #: Warps that look for what the others did not reach.
 _TRIES: Final = 8
 #: Where blockDim and gridDim are from CC 10.0 on; before at its start.
 _SIZES: Final = 0x360
+_TARGET: Final = re.compile(r"\b0x[0-9a-f]+\s*$")
+_CONSTANT: Final = re.compile(r"c\[0x0\]\[(0x[0-9a-f]+)\]")
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ def accesses(
     cc: tuple[int, int],
     block: Extents,
     grid: Extents | None = None,
-) -> dict[int, Access]:
+) -> Mapping[int, Access]:
     """What each load, store and atomic of global and shared memory accesses, by its index. Code that no
     followed path reaches is left out.
 
@@ -149,6 +155,46 @@ def accesses(
         block, grid: sizes by axis; a grid of some blocks where None.
     """
     start = _SIZES if cc >= (10, 0) else 0
+    if grid is not None and not _reads_grid(rows, start):
+        x, y, z = (min(size, _FAR) for size in grid)
+        grid = x, y, z
+    ends = tuple((at, tuple(found)) for at, found in targets.items())
+    return _accesses(_placed_alike(rows), ends, start, block, grid)
+
+
+def _placed_alike(rows: Sequence[CodeRow]) -> tuple[CodeRow, ...]:
+    """The code as if it began at address 0: where it was loaded differs from run to run."""
+    return tuple(
+        CodeRow(
+            row.address - rows[0].address,
+            row.opcode,
+            _TARGET.sub("0x0", row.sass) if base(row.opcode) in CONTROL else row.sass,
+        )
+        for row in rows
+    )
+
+
+def _reads_grid(rows: Sequence[CodeRow], start: int) -> bool:
+    """Whether gridDim may be among the constants that the code reads."""
+    first, end = start + 3 * WORD, start + 6 * WORD
+    for row in rows:
+        reach = 4 * WORD if "128" in row.opcode else 2 * WORD
+        for found in _CONSTANT.finditer(row.sass):
+            if first - reach < int(found[1], 16) < end:
+                return True
+    return False
+
+
+@lru_cache(maxsize=64)
+def _accesses(
+    rows: tuple[CodeRow, ...],
+    ends: tuple[tuple[int, tuple[int, ...]], ...],
+    start: int,
+    block: Extents,
+    grid: Extents | None,
+) -> Mapping[int, Access]:
+    """`start`: where blockDim and gridDim are among the constants."""
+    targets = dict(ends)
     words = {start + WORD * n: size for n, size in enumerate((*block, *(grid or ())))}
     runs: list[_Sampled] = []
     for sample in range(len(SAMPLES)):
