@@ -206,8 +206,14 @@ def swapped(text: str, other: str) -> str:
     return f"{heading}\n\n{claim}{account}{advice}\n{following[end:] if end >= 0 else ''}"
 
 
+def has(name: str, condition: str) -> bool:
+    """Whether an agent's version is in `advised`."""
+    return any((ADVISED / name).glob(f"{condition}.*[yu]"))
+
+
 def prepare(work: Path) -> None:
-    """Write the batches: programs of a batch are drawn anew for each condition."""
+    """Write the batches of what `advised` does not have; programs of a batch are drawn anew for each
+    condition."""
     known = read_labels(HERE)
     names = chosen()
     found = {name: answer(name) for name in names}
@@ -217,9 +223,11 @@ def prepare(work: Path) -> None:
         json.dumps({name: rule for name, (_, rule) in found.items()}, indent=1) + "\n"
     )
     nvcc = next(Path(sys.prefix).glob("lib/python*/site-packages/nvidia/*/bin/nvcc"), Path("nvcc"))
-    controls = [name for name in names if answers[name].count("\n") > 12][:CONTROL]
+    controls = [name for name in names if has(name, "wrong") or answers[name].count("\n") > 12]
+    controls = sorted(controls, key=lambda name: not has(name, "wrong"))[:CONTROL]
     for condition in CONDITIONS:
-        some = list(controls if condition == "wrong" else names)
+        every = controls if condition == "wrong" else names
+        some = [name for name in every if not has(name, condition)]
         random.Random(condition).shuffle(some)
         for number, first in enumerate(range(0, len(some), BATCH)):
             batch, members = work / f"{condition}{number:02d}", some[first : first + BATCH]
@@ -252,9 +260,13 @@ def prepare(work: Path) -> None:
 
 
 def collect(work: Path) -> None:
-    """Put the versions that agents wrote beside their notes and the answers that they had."""
+    """Put the versions that agents wrote beside their notes and the answers that they had. A program's rule
+    stays the one whose advice was followed."""
     ADVISED.mkdir(exist_ok=True)
-    shutil.copy(work / "rules.json", ADVISED)
+    rules = ADVISED / "rules.json"
+    kept = json.loads(rules.read_text(encoding="utf-8")) if rules.is_file() else {}
+    found = json.loads((work / "rules.json").read_text(encoding="utf-8"))
+    rules.write_text(json.dumps({**found, **kept}, indent=1) + "\n", encoding="utf-8")
     for batch in sorted(path for path in work.iterdir() if path.is_dir()):
         condition = batch.name.rstrip("0123456789")
         for folder in sorted(path for path in batch.iterdir() if path.is_dir()):
@@ -290,7 +302,7 @@ def run_all(out: Path, seconds: float, rounds: int) -> None:
     names = [
         path.name
         for path in sorted(ADVISED.iterdir())
-        if all(any(path.glob(f"{side}.*[yu]")) for side in COMPARED)
+        if all(has(path.name, side) for side in COMPARED)
     ]
     for name in names:
         for side in VARIANTS:
@@ -310,7 +322,8 @@ def run_all(out: Path, seconds: float, rounds: int) -> None:
         def warm(key: tuple[str, str]) -> None:
             source = Path(str(plans[key]["command"][-1]))
             if (
-                source.suffix == ".py"
+                runs.missing(*key, False, rounds - 1)
+                and source.suffix == ".py"
                 and "torch.compile" in source.read_text()
                 and not runs.over(60)
             ):
@@ -402,10 +415,12 @@ class Trial:
 
 
 def read(out: Path) -> list[Trial]:
-    """The programs that ran, from OUT/times.json."""
+    """The programs of which all versions ran, from OUT/times.json."""
     known, found = read_labels(HERE), []
     rules = json.loads((ADVISED / "rules.json").read_text(encoding="utf-8"))
     for name, sides in sorted(json.loads((out / "times.json").read_text(encoding="utf-8")).items()):
+        if not sides.keys() >= {*VARIANTS} - {"wrong"}:
+            continue
         notes = json.loads((ADVISED / name / "notes.json").read_text(encoding="utf-8"))
         versions = Versions(name, sides, float(known[name].get("tolerance", 1e-3)))
         found.append(Trial(versions, notes, known[name]["cause"], rules[name]))

@@ -52,11 +52,15 @@ HEADINGS: Final = {
     "third-now": "The third sealed set after its fixes",
     "fourth": "The fourth sealed set",
     "fourth-now": "The fourth sealed set after later changes",
+    "fifth": "The fifth sealed set",
+    "fifth-now": "The fifth sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second", "third", "fourth")
+SEALED: Final = ("sealed", "second", "third", "fourth", "fifth")
 #: The same under the rules of today: development, once they were scored.
-NOW: Final = {"now": "sealed", "second-now": "second", "third-now": "third", "fourth-now": "fourth"}
+NOW: Final = {
+    "now": "sealed", **{f"{each}-now": each for each in ("second", "third", "fourth", "fifth")}
+}  # fmt: skip
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule says that work is
 #: repeated or done on padding: such a label is missed.
 OTHERS: Final = frozenset(("library", "none", "padding-work", "repeated-work"))
@@ -105,7 +109,13 @@ MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "managed": ("host-memory",),
     "debug": ("debug-build",),
     "constant": ("constant-cache-divergence",),
-}
+    "reread": ("missing-data-reuse", "l1-bandwidth", "l2-bandwidth"),
+    "dram": ("dram-bandwidth",),
+    "compute": (
+        "fp32-pipe", "tensor-pipe", "instruction-throughput", "integer-arithmetic", "double-precision",
+        "special-function-pressure",
+    ),
+}  # fmt: skip
 #: What someone who reads a list of kernels by time may take the class of the biggest for. Generous.
 BY_CLASS: Final[Mapping[str, tuple[str, ...]]] = {
     "product": ("fp32-matmul", "library", "small-ops-loop"),
