@@ -15,14 +15,16 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import ncu_toolkit
 from ncu_toolkit.base.model import Profile
 from ncu_toolkit.kernel.runs import store
-from ncu_toolkit.kernel.sass.addresses import accesses_of
+from ncu_toolkit.kernel.sass.addresses import LONGEST, Access, accesses
+from ncu_toolkit.kernel.sass.branches import targets
 from ncu_toolkit.kernel.sass.lanes import FOLLOWED
+from ncu_toolkit.kernel.sass.opcodes import lines
 
 PAIRS = Path(__file__).parent / "field" / "recordings"
 TOLERANCE = 0.02
@@ -37,6 +39,16 @@ def profiles(words: list[str]) -> Iterator[tuple[str, Profile]]:
     for path in sorted(PAIRS.glob("*/*.ncu-rep.xz")):
         if not words or any(word in path.name for word in words):
             yield from (("field pairs", launch) for launch in ncu_toolkit.load(str(path)))
+
+
+def accesses_of(profile: Profile) -> Mapping[int, Access]:
+    """What a launch's code shows of its accesses, by the index of the instruction; nothing where the
+    report lacks the code, its branches or the block. The parameters are not in a report."""
+    code, launch = lines(profile.instructions), profile.launch
+    ends = targets(profile.instructions) if len(code) <= LONGEST else None
+    if ends is None or launch.block is None:
+        return {}
+    return accesses(code, ends, profile.device.cc, launch.block, launch.grid)
 
 
 def compare(profile: Profile, reasons: Counter[str]) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -47,10 +47,16 @@ from benchmarks.field import (
     names,
     public,
 )
-from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, KernelProblem
+from ncu_toolkit.base.core.cache import private
+from ncu_toolkit.base.core.errors import (
+    EnvironmentProblem,
+    InputProblem,
+    KernelProblem,
+    refused,
+)
 from ncu_toolkit.base.core.files import write_atomic
 from ncu_toolkit.kernel.gpu import collect, cuda
-from ncu_toolkit.kernel.gpu.executor import HERE, Executor, own_temporary_folder
+from ncu_toolkit.kernel.gpu.executor import HERE, Executor
 from ncu_toolkit.kernel.report.redact import redact
 from ncu_toolkit.kernel.runs.store import slug
 
@@ -581,6 +587,16 @@ def record_there(name: str, source: str) -> tuple[str, dict[str, bytes]]:
     with tempfile.TemporaryDirectory(prefix="field-") as scratch:
         message = _record_in_child(name, Path(scratch), environment)
         return message, {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
+
+
+@lru_cache(maxsize=1)
+def own_temporary_folder() -> Path:
+    """A folder of this worker's board for temporary files. NVIDIA documents a lock of ncu's in TMPDIR,
+    which would keep two boards of a host from being profiled at once; ncu 2025.3.1 did not wait
+    for it."""
+    folder = Path(tempfile.gettempdir()) / f"ncu-toolkit-{os.getuid()}-{cuda.uuid()}"
+    with refused("temporary files cannot be kept apart", "Set TMPDIR on the worker"):
+        return private(folder)
 
 
 def _record_in_child(name: str, out: Path, environment: dict[str, str]) -> str:

@@ -236,11 +236,12 @@ def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis
         best = next((each for each in left if each in own or finding.rule in each.causes), None)
         if best is not None:
             left.remove(best)
+            lines = (line for line in best.keep if not any(line in each for each in finding.advice))
             finding = msgspec.structs.replace(
                 finding,
                 switch=best.switches[0],
                 measured_us=found.step.wall_us * (1 - best.left),
-                advice=(*_keeping(finding.advice, best.keep), *finding.advice),
+                advice=(*(Advice("Keep it", line) for line in lines), *finding.advice),
             )
         elif any(each.outcome in ("slower", "same") for each in own):
             finding = msgspec.structs.replace(finding, measured_us=0.0)
@@ -248,11 +249,6 @@ def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis
             finding = msgspec.structs.replace(finding, switch="")
         findings.append(finding)
     return msgspec.structs.replace(found, findings=tuple(ordered(findings)))
-
-
-def _keeping(advice: Sequence[str], lines: Iterable[str]) -> Iterator[Advice]:
-    """The lines that advice does not have already."""
-    return (Advice("Keep it", line) for line in lines if not any(line in each for each in advice))
 
 
 def _dominant(

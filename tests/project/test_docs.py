@@ -111,6 +111,7 @@ RIGHT = (
     ("programs", "\n## The second sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The third sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The fourth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The fifth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
 )  # fmt: skip
 
 

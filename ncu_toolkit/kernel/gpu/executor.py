@@ -1,16 +1,13 @@
 """Where tasks run: in this process and on its GPU, or elsewhere (`cluster.py`). Every executor calls
 the same functions with the same tasks."""
 
-import os
 import socket
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
-from ncu_toolkit.base.core.cache import private
-from ncu_toolkit.base.core.errors import EnvironmentProblem, ToolkitError, refused
+from ncu_toolkit.base.core.errors import EnvironmentProblem, ToolkitError
 from ncu_toolkit.base.core.workers import Done
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.kernel.build import nvcc
@@ -110,16 +107,6 @@ HERE: Final = Executor()
 def machine() -> dict[str, str]:
     """Labels and values of this machine: GPU, driver, CUDA, compiler."""
     return {**cuda.environment(), "Compiler": toolchain_description()}
-
-
-@lru_cache(maxsize=1)
-def own_temporary_folder() -> Path:
-    """A folder of this worker's board for temporary files. NVIDIA documents a lock of ncu's in TMPDIR,
-    which would keep two boards of a host from being profiled at once; ncu 2025.3.1 did not wait
-    for it."""
-    folder = Path(tempfile.gettempdir()) / f"ncu-toolkit-{os.getuid()}-{cuda.uuid()}"
-    with refused("temporary files cannot be kept apart", "Set TMPDIR on the worker"):
-        return private(folder)
 
 
 _KEPT_HERE: Final[list[Callable[[], None]]] = []

@@ -22,9 +22,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ncu_toolkit.base.core.cache import remembered
-from ncu_toolkit.base.model import Profile
 from ncu_toolkit.base.model.profile import Extents
-from ncu_toolkit.kernel.sass.branches import targets
 from ncu_toolkit.kernel.sass.lanes import (
     CONDITION,
     CONTROL,
@@ -51,7 +49,6 @@ from ncu_toolkit.kernel.sass.opcodes import (
     SHARED_STORES,
     CodeRow,
     base,
-    lines,
     width,
 )
 
@@ -70,15 +67,15 @@ _PASSES: Final = 12
 _STEPS: Final = 30_000
 #: Blocks that are run: above the diagonal of a grid, below, and on it.
 _PLACED: Final = ((1, 2, 1), (4, 1, 2), (3, 3, 3), (2, 7, 4))
-#: Extent of a grid beyond which no block is run: grids of this extent and larger ones are alike to code
-#: that does not read gridDim.
+#: No block further out is run: larger grids are alike to code that does not read gridDim.
 _FAR: Final = 16
 #: Warps that look for what the others did not reach.
 _TRIES: Final = 8
 #: Where blockDim and gridDim are from CC 10.0 on; before at its start.
 _SIZES: Final = 0x360
 _TARGET: Final = re.compile(r"\b0x[0-9a-f]+\s*$")
-_CONSTANT: Final = re.compile(r"c\[0x0\]\[(0x[0-9a-f]+)\]")
+#: Constants that hold a part of gridDim, or are loaded together with one.
+_GRID: Final = {0: re.compile(r"c\[0x0\]\[0x(?:8|c|10|14)\]"), _SIZES: re.compile(r"c\[0x0\]\[0x3(?:6|7[04])")}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -155,68 +152,34 @@ def accesses(
         block, grid: sizes by axis; a grid of some blocks where None.
     """
     start = _SIZES if cc >= (10, 0) else 0
-    if grid is not None and not _reads_grid(rows, start):
-        x, y, z = (min(size, _FAR) for size in grid)
-        grid = x, y, z
-    ends = tuple((at, tuple(found)) for at, found in targets.items())
-    return _accesses(_placed_alike(rows), ends, start, block, grid)
-
-
-def _placed_alike(rows: Sequence[CodeRow]) -> tuple[CodeRow, ...]:
-    """The code as if it began at address 0: where it was loaded differs from run to run."""
-    return tuple(
-        CodeRow(
-            row.address - rows[0].address,
-            row.opcode,
-            _TARGET.sub("0x0", row.sass) if base(row.opcode) in CONTROL else row.sass,
-        )
-        for row in rows
-    )
-
-
-def _reads_grid(rows: Sequence[CodeRow], start: int) -> bool:
-    """Whether gridDim may be among the constants that the code reads."""
-    first, end = start + 3 * WORD, start + 6 * WORD
-    for row in rows:
-        reach = 4 * WORD if "128" in row.opcode else 2 * WORD
-        for found in _CONSTANT.finditer(row.sass):
-            if first - reach < int(found[1], 16) < end:
-                return True
-    return False
+    if grid is not None and not any(_GRID[start].search(row.sass) for row in rows):
+        grid = min(grid[0], _FAR), min(grid[1], _FAR), min(grid[2], _FAR)
+    # as if it began at address 0: where code was loaded differs from launch to launch
+    code = tuple(
+        CodeRow(r.address - rows[0].address, r.opcode, _TARGET.sub("0x0", r.sass) if base(r.opcode) in CONTROL else r.sass) for r in rows
+    )  # fmt: skip
+    return _accesses(code, tuple(targets.items()), (start, *block, *(grid or ())))
 
 
 @lru_cache(maxsize=64)
 def _accesses(
-    rows: tuple[CodeRow, ...],
-    ends: tuple[tuple[int, tuple[int, ...]], ...],
-    start: int,
-    block: Extents,
-    grid: Extents | None,
+    code: tuple[CodeRow, ...], ends: tuple[tuple[int, Sequence[int]], ...], shape: tuple[int, ...]
 ) -> Mapping[int, Access]:
-    """`start`: where blockDim and gridDim are among the constants."""
-    targets = dict(ends)
-    words = {start + WORD * n: size for n, size in enumerate((*block, *(grid or ())))}
+    """`shape`: where blockDim is among the constants, its extents, and those of gridDim if it is known."""
+    start, (x, y, z), grid = shape[0], shape[1:4], shape[4:]
+    sizes = (x, y, z), (grid[0], grid[1], grid[2]) if grid else None
+    words = {start + WORD * n: size for n, size in enumerate(shape[1:])}
     runs: list[_Sampled] = []
     for sample in range(len(SAMPLES)):
         if not runs or runs[0].depends:
-            runs.append(_Sampled(decoded(rows), targets, (block, grid), words, sample))
+            runs.append(_Sampled(decoded(code), dict(ends), sizes, words, sample))
             runs[-1].all()
-    whole = grid is not None and runs[0].blocks >= math.prod(grid)
+    whole = bool(grid) and runs[0].blocks >= math.prod(grid)
     cut = {i for start, end in runs[0].cut for i in range(start, end + 1)}
     return {
         i: _access(i, [run.seen.get(i) or _Tally() for run in runs], whole, i in cut)
         for i in sorted({*runs[0].seen, *runs[-1].seen})
     }
-
-
-def accesses_of(profile: Profile) -> Mapping[int, Access]:
-    """What a launch's code shows of its accesses, by the index of the instruction; nothing where the
-    report lacks the code, its branches or the block. The parameters are not in a report."""
-    code, launch = lines(profile.instructions), profile.launch
-    ends = targets(profile.instructions) if len(code) <= LONGEST else None
-    if ends is None or launch.block is None:
-        return {}
-    return accesses(code, ends, profile.device.cc, launch.block, launch.grid)
 
 
 def _access(index: int, seen: Sequence[_Tally], whole: bool, cut: bool) -> Access:

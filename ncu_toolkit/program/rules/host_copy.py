@@ -42,7 +42,8 @@ SLOW: Final = Threshold(
     "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
 )
 HIDDEN: Final = Threshold(
-    0.25, "of the copies' time: shorter kernels hide little, so that only less copying helps"
+    0.5,
+    "of the copies' time: shorter kernels hide less than a third, so that only less copying helps",
 )
 #: Bytes.
 TINY: Final = Threshold(
@@ -170,10 +171,12 @@ def _bulk(s: StepFacts) -> StepOutcome:
     after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
     gaps = sorted({*gaps, *after})
     us = s.us(held) + s.idle_us(gaps)
-    size, both = s.moved(held), {s.ops[at].path for at in held} == {"HtoD", "DtoH"}
-    hides = kernels >= HIDDEN.value * s.us(held)
-    if both and hides and not pageable and all(s.ops[at].pinned for at in held):
-        return s.ruled_out("Pinned copies in both directions can overlap with the kernels.")
+    size, ways = s.moved(held), len({s.ops[at].path for at in held})
+    if not pageable and all(s.ops[at].pinned for at in held):
+        s.useless.add("pinned-copies")
+        # in both directions they can overlap with each other too
+        if kernels * ways >= HIDDEN.value * s.us(held):
+            return s.ruled_out("Pinned copies can overlap with the kernels.")
     sorted_out = pageable or all(s.ops[at].pinned for at in copies)
     evidence = tuple(filter(None, (
         s.part("copies_exposed", "Exposed copies", us, "in which the GPU copied from or to the host, or waited for that, and computed nothing."),
