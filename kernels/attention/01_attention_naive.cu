@@ -84,6 +84,6 @@ present = ["FFMA", "MUFU.EX2"]
 absent = ["HMMA", "HGMMA", "LDS", "LDL", "STL"]
 
 [[expect.profile]]
-says = "each lane of a load of keys reads another row: nine sectors a load, queries included"
+says = "each lane of a load of keys reads another row: nine sectors per load, queries included"
 check = "metric('ld_sectors_per_request') > 8"
 +++*/

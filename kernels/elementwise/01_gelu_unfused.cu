@@ -1,5 +1,5 @@
 /*+++
-title = "GELU, one launch an operation"
+title = "GELU, one launch per operation"
 idea = """\
 The tanh form of GELU as an array library runs it when nothing is fused: eight launches, each of \
 which reads its operands from memory and writes its result back. 18 passes over an array are made \

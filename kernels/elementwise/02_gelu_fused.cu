@@ -50,6 +50,6 @@ check = "metric('dram_bytes') < 1.1 * 8 * rows * cols"
 sizes = ["16384"]
 
 [[expect.profile]]
-says = "one load and one store a warp"
+says = "one load and one store per warp"
 check = "executed('LDG') == executed('STG')"
 +++*/

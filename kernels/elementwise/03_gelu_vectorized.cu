@@ -52,7 +52,7 @@ says = "every load is 128 bits wide, and there are a quarter as many"
 check = "executed('LDG.E.128') == executed('LDG') and executed('LDG') < 0.3 * prev_executed('LDG')"
 
 [[expect.profile]]
-says = "fewer instructions an element"
+says = "fewer instructions per element"
 check = "metric('instructions') < 0.7 * prev_metric('instructions')"
 
 [[expect.profile]]

@@ -2,7 +2,7 @@
 title = "CuPy: fused GELU"
 idea = """\
 The same expression as a CuPy elementwise kernel, which is what a user of an array library gets \
-from fusing: one launch, one element a thread, compiled by the library."""
+from fusing: one launch, one element per thread, compiled by the library."""
 kind = "baseline"
 +++*/
 

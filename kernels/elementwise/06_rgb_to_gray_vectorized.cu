@@ -1,5 +1,5 @@
 /*+++
-title = "RGB to gray, 16 pixels a thread"
+title = "RGB to gray, 16 pixels per thread"
 idea = """\
 A warp copies 512 pixels, 1536 bytes, to shared memory in 16-byte loads of neighbouring lanes; \
 each lane then picks up its own 16 pixels, 48 bytes, and stores 16 gray bytes at once. Neither \

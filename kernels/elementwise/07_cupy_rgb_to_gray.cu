@@ -2,7 +2,7 @@
 title = "CuPy: RGB to gray"
 idea = """\
 The same weighted sum over the three planes of the image as a CuPy elementwise kernel: one launch, \
-one pixel a thread, strided byte accesses."""
+one pixel per thread, strided byte accesses."""
 kind = "baseline"
 +++*/
 

@@ -119,7 +119,7 @@ says = "less shared memory is read for the same product"
 check = "executed('LDS') < prev_executed('LDS')"
 
 [[expect.profile]]
-says = "stores to shared memory move one float a lane"
+says = "stores to shared memory move one float per lane"
 check = "executed('STS.128') == 0 and executed('STS.64') == 0"
 
 [[expect.profile]]

@@ -2,7 +2,7 @@
 title = "B column-major in shared memory, padded"
 idea = """\
 The same code with four unused floats after each row of the tile. Neighbouring rows now start four \
-banks apart, so a row's quartets are read 16 bytes a lane without conflicts; a pad of one also \
+banks apart, so a row's quartets are read 16 bytes per lane without conflicts; a pad of one also \
 spreads the banks but leaves rows unaligned, and reads scalar."""
 kind = "step"
 compared_with = "column_major_b"

@@ -2,7 +2,7 @@
 title = "Tuned tile sizes"
 idea = """\
 The vectorised kernel with every tile size a parameter: block tile BM x BN, depth BK, TM x TN \
-results a thread. How much work a thread should own depends on the GPU's registers and shared \
+results per thread. How much work a thread should own depends on the GPU's registers and shared \
 memory, so a search picks the sizes."""
 kind = "step"
 compared_with = "vectorized"
@@ -116,7 +116,7 @@ absent = ["LDL", "STL"]
 says = "one FFMA for each lane and product"
 check = "executed('FFMA') == M * N * K / 32"
 [[expect.profile]]
-says = "more results a thread, so fewer shared loads"
+says = "more results per thread, so fewer shared loads"
 check = "executed('LDS') < prev_executed('LDS')"
 
 [[measured]]

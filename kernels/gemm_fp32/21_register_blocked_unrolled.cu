@@ -209,7 +209,7 @@ check = "(BM // TM) * (BN // TN) % (BN // 4) == 0"
 says = "a thread's rows of B must lie a whole pass of the block apart"
 [[constraint]]
 check = "(BM // TM) * (BN // TN) >= 64 and (BM // TM) * (BN // TN) <= 512"
-says = "64 to 512 threads a block"
+says = "64 to 512 threads per block"
 [[constraint]]
 check = "(BM // TM) * (BN // TN) * BLOCKS_PER_SM * min(255, TM * TN + 2 * (4 * TM + TN) + 24) <= 65536"
 says = """\
@@ -235,7 +235,7 @@ max_registers = 255
 says = "one FFMA for each lane and product"
 check = "executed('FFMA') == M * N * K / 32"
 [[expect.profile]]
-says = "fewer shared loads for a product than with 8x8 results a thread"
+says = "fewer shared loads for a product than with 8x8 results per thread"
 check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
 [[expect.profile]]
 says = "the permuted rows leave no bank conflicts"

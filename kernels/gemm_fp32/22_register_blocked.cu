@@ -259,7 +259,7 @@ says = """\
 one FFMA for each lane and product, also where tiles are cut along k: parts are added up by FADD"""
 check = "executed('FFMA') == M * N * K / 32"
 [[expect.profile]]
-says = "fewer shared loads for a product than with 8x8 results a thread"
+says = "fewer shared loads for a product than with 8x8 results per thread"
 check = "executed('LDS.128') < 0.85 * prev_executed('LDS.128')"
 [[expect.profile]]
 says = "the FMA pipe is the limit"

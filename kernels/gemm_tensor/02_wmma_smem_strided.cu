@@ -112,7 +112,7 @@ says = "the product runs on the tensor cores: M * N * K / 2048 warp instructions
 check = "executed('HMMA') * 2048 == M * N * K"
 
 [[expect.profile]]
-says = "a load of B touches a sector a lane"
+says = "a load of B touches one sector per lane"
 check = "metric('ld_sectors_per_request') > 16"
 
 [[expect.profile]]

@@ -117,7 +117,7 @@ request"""
 check = "metric('ld_sectors_per_request') < 16.5 and metric('ld_sectors_per_request') < prev_metric('ld_sectors_per_request')"
 
 [[expect.profile]]
-says = "eight elements a load: far fewer load instructions"
+says = "eight elements per load: far fewer load instructions"
 check = "executed('LDG') < 0.5 * prev_executed('LDG')"
 
 [[expect.profile]]

@@ -465,7 +465,7 @@ instructions of 128; a row of a tile is one 128-byte swizzle span"""
 
 [[constraint]]
 check = "LOW == 0 or BM > 64 and SPLIT == 1"
-says = "a low tile has 64 rows a block less, and one consumer idle; what is cut along k has tiles of one height"
+says = "a low tile has 64 rows per block less, and one consumer idle; what is cut along k has tiles of one height"
 
 [[constraint]]
 check = "TURNS == 0 or LOW == 0 and SPLIT == 1"

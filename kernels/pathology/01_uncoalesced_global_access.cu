@@ -42,10 +42,10 @@ present = ["LDG.E", "STG.E"]
 absent = ["LDL", "STL"]
 
 [[expect.profile]]
-says = "a load request touches a sector a lane"
+says = "a load request touches one sector per lane"
 check = "metric('ld_sectors_per_request') > 24"
 
 [[expect.profile]]
-says = "a store request touches a sector a lane"
+says = "a store request touches one sector per lane"
 check = "metric('st_sectors_per_request') > 24"
 +++*/

@@ -1,5 +1,5 @@
 /*+++
-title = "One byte a lane"
+title = "One byte per lane"
 idea = """\
 Each lane loads one byte, inverts it and stores it. The accesses are coalesced, but a warp has 32 \
 bytes under way where it could have 512, and the latency of memory is paid for every one of them."""

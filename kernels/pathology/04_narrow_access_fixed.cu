@@ -1,7 +1,7 @@
 /*+++
-title = "Sixteen bytes a lane"
+title = "Sixteen bytes per lane"
 idea = """\
-The same loop on the same grid, 16 bytes a lane: a sixteenth of the instructions, and sixteen \
+The same loop on the same grid, 16 bytes per lane: a sixteenth of the instructions, and sixteen \
 times the bytes under way."""
 kind = "step"
 compared_with = "narrow_access"

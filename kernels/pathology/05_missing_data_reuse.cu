@@ -1,7 +1,7 @@
 /*+++
 title = "Every tap loaded again"
 idea = """\
-A moving mean over TAPS neighbours, one result a thread. Neighbouring results share all but one \
+A moving mean over TAPS neighbours, one result per thread. Neighbouring results share all but one \
 input, yet each thread fetches all of them itself: every element passes the L1 TAPS times."""
 kind = "planted"
 compared_with = ""

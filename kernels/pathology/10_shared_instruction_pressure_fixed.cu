@@ -1,5 +1,5 @@
 /*+++
-title = "A 4 x 4 tile a thread, 16 bytes a load"
+title = "A 4 x 4 tile per thread, 16 bytes per load"
 idea = """\
 The same tiles and the same products, but a thread keeps 4 x 4 results in registers and loads 16 \
 bytes at a time: eight wide loads feed 64 multiply-adds."""

@@ -44,7 +44,7 @@ present = ["LDG.E", "FFMA"]
 absent = ["LDL", "STL", "LDG.E.128", "LDG.E.64"]
 
 [[expect.profile]]
-says = "a load a multiply-add"
+says = "one load per multiply-add"
 check = "executed('LDG') > 0.9 * executed('FFMA')"
 
 [[expect.profile]]

@@ -1,5 +1,5 @@
 /*+++
-title = "Four coefficients a load, eight elements a coefficient"
+title = "Four coefficients per load, eight elements per coefficient"
 idea = """\
 The same polynomial from the same place: a load brings four coefficients at once, and each serves \
 eight elements of the thread. One load instruction in 32 is left."""

@@ -3,7 +3,7 @@ title = "One chain of dependent loads"
 idea = """\
 Each thread follows a chain through memory, HOPS links long, each link found through a page \
 table. An address is known only when the load before it has arrived: two latencies a hop, and one \
-load under way a thread. All accesses are coalesced and the SM is full of warps; this does not \
+load in flight per thread. All accesses are coalesced and the SM is full of warps; this does not \
 hide the latency."""
 kind = "planted"
 compared_with = ""

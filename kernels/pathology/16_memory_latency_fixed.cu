@@ -1,7 +1,7 @@
 /*+++
 title = "Four chains at once"
 idea = """\
-The same chains, four of them a thread: four loads in flight instead of one, on the same \
+The same chains, four of them per thread: four loads in flight instead of one, on the same \
 number of resident warps."""
 kind = "step"
 compared_with = "memory_latency"

@@ -1,5 +1,5 @@
 /*+++
-title = "One chain of arithmetic a thread"
+title = "One chain of arithmetic per thread"
 idea = """\
 Each multiply-add needs the result of the one before, which takes four cycles, and a scheduler has \
 two warps to choose from. Half of the issue slots find no warp ready."""

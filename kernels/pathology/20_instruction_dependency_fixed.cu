@@ -1,5 +1,5 @@
 /*+++
-title = "Four independent chains a thread"
+title = "Four independent chains per thread"
 idea = """\
 The same warps, but each thread works on four elements in turns: while one chain waits, the next \
 ones issue."""

@@ -1,5 +1,5 @@
 /*+++
-title = "One kind of work a warp"
+title = "One kind of work per warp"
 idea = """\
 Four neighbouring warps share 128 elements so that each takes the four runs of one kind. A run of \
 eight floats is a whole sector, so the accesses stay coalesced."""

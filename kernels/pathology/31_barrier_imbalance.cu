@@ -2,7 +2,7 @@
 title = "One warp works, 31 wait"
 idea = """\
 Every row of 32 elements is scaled by a factor that takes STEPS steps to find. For each tile of 32 \
-rows the first warp finds the factors, a row a lane, while the other 31 warps of the block stand \
+rows the first warp finds the factors, a row per lane, while the other 31 warps of the block stand \
 at the barrier."""
 kind = "planted"
 compared_with = ""

@@ -55,7 +55,7 @@ present = ["LDC"]
 absent = ["LDL", "STL", "LDS"]
 
 [[expect.profile]]
-says = "six indexed constant loads an element"
+says = "six indexed constant loads per element"
 check = "executed('LDC') >= 6 * n / 32"
 
 [[expect.profile]]

@@ -44,7 +44,7 @@ present = ["IMAD", "LDG.E"]
 absent = ["LDL", "STL"]
 
 [[expect.profile]]
-says = "more than 100 instructions an element"
+says = "more than 100 instructions per element"
 check = "metric('instructions') > 100 * n / 32"
 
 [[expect.profile]]

@@ -1,7 +1,7 @@
 /*+++
 title = "A stream at DRAM bandwidth"
 idea = """\
-Each element is read once, scaled, and written once, 16 bytes a lane with the GPU full of warps. \
+Each element is read once, scaled, and written once, 16 bytes per lane with the GPU full of warps. \
 Nothing is fetched twice, and warps wait only for memory, so this is the fastest possible."""
 kind = "roof"
 +++*/

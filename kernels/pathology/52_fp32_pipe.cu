@@ -1,8 +1,8 @@
 /*+++
 title = "Multiply-adds at the FP32 peak"
 idea = """\
-A thousand multiply-adds for each element that is read, four independent chains a thread, the GPU \
-full of warps: the FMA pipe has work in nearly every cycle, and all of it is useful."""
+A thousand multiply-adds for each element that is read, four independent chains per thread, the \
+GPU full of warps: the FMA pipe has work in nearly every cycle, and all of it is useful."""
 kind = "roof"
 +++*/
 

@@ -47,6 +47,6 @@ present = ["SHFL.DOWN", "SHFL.BFLY"]
 absent = ["LDL", "STL"]
 
 [[expect.profile]]
-says = "three shuffles a thread"
+says = "three shuffles per thread"
 check = "executed('SHFL') == 3 * n / 32"
 +++*/

@@ -1,9 +1,9 @@
 /*+++
-title = "Many elements a thread"
+title = "Many elements per thread"
 idea = """\
 As many blocks as the GPU holds at once walk over the array and each thread adds up many elements \
 in a register before the tree begins. The tree, its barriers and the start of a block are paid \
-once a block rather than once for every 256 elements."""
+once per block rather than once for every 256 elements."""
 kind = "step"
 compared_with = "reduce_unrolled"
 removes = "launch-overhead"

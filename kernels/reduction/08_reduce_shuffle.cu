@@ -2,7 +2,7 @@
 title = "Shuffles for the tree"
 idea = """\
 Lanes exchange registers directly: five shuffles sum up a warp, and shared memory holds one \
-number a warp. The tree now runs once a block, so little time is left to gain. The lesson: \
+number per warp. The tree now runs once per block, so little time is left to gain. The lesson: \
 optimising a part that no longer matters gains nothing."""
 kind = "step"
 compared_with = "reduce_grid_stride"

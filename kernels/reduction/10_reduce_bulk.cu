@@ -4,8 +4,8 @@ idea = """\
 One thread asks TMA for whole chunks, a ring of them ahead of the warps that add. More \
 bytes are under way than the registers of a loop of loads can hold, and no warp spends an \
 instruction on an address or waits for its load. The sum of a block travels in one word \
-with a mark, so that nobody needs a fence: integers are gathered by one atomic a block, floats by \
-the last block, in a fixed order."""
+with a mark, so that nobody needs a fence: integers are gathered by one atomic per block, floats \
+by the last block, in a fixed order."""
 kind = "step"
 compared_with = "reduce_vectorized"
 +++*/

@@ -1,10 +1,10 @@
 /*+++
-title = "A stretch a block, dealt out by the hardware"
+title = "One contiguous chunk per block, scheduled by the hardware"
 idea = """\
-Each block adds one stretch of neighbouring vectors and ends; the hardware hands the next block \
-to the first SM that is free. With equal shares, SMs that memory serves faster end before the \
+Each block adds one contiguous chunk of vectors and ends; the hardware starts the next block on \
+the first SM that is free. With equal shares, SMs that memory serves faster end before the \
 others. A second block on the SM covers the gap between two blocks. The last blocks take \
-shorter stretches, so that all SMs end together. Plain loads are enough: TMA is not \
+smaller chunks, so that all SMs end together. Plain loads are enough: TMA is not \
 needed."""
 kind = "step"
 compared_with = "reduce_bulk"

@@ -1,8 +1,8 @@
 /*+++
 title = "Hillis and Steele"
 idea = """\
-One thread an element. In ten steps each adds what lies 1, 2, 4, ... 512 places before it, in two \
-buffers of shared memory by turns: ten additions an element where one would do. A second launch \
+One thread per element. In ten steps each adds what lies 1, 2, 4, ... 512 places before it, in two \
+buffers of shared memory by turns: ten additions per element where one would do. A second launch \
 scans the blocks' sums, and a third reads every result again to add the sum before its block."""
 kind = "step"
 compared_with = ""

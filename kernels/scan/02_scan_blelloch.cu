@@ -1,7 +1,7 @@
 /*+++
 title = "Blelloch's tree"
 idea = """\
-Sums go up a tree and prefixes come down it: two additions an element instead of ten. But each \
+Sums go up a tree and prefixes come down it: two additions per element instead of ten. But each \
 level takes places twice as far apart as the one before, so more and more lanes of a warp meet in \
 one bank of shared memory, and most warps only wait at the 20 barriers."""
 kind = "step"

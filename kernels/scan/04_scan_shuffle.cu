@@ -2,7 +2,7 @@
 title = "Registers and shuffles"
 idea = """\
 A thread loads 16 bytes at a time and adds up its four elements in registers, a warp scans its \
-lanes' sums by five shuffles, and shared memory holds one number a warp: one barrier instead of \
+lanes' sums by five shuffles, and shared memory holds one number per warp: one barrier instead of \
 20. Memory is now the limit, and the array passes through it four times."""
 kind = "step"
 compared_with = "scan_padded"

@@ -1,5 +1,5 @@
 /*+++
-title = "One thread a row"
+title = "One thread per row"
 idea = """\
 A thread walks over its row three times: for the maximum, for the sum of the exponentials, and to \
 write them. The lanes of a warp are a whole row apart, so each load of a warp touches 32 sectors, \

@@ -1,5 +1,5 @@
 /*+++
-title = "One block a row"
+title = "One block per row"
 idea = """\
 The threads of a block walk over one row side by side, so that a warp's load is one piece of 128 \
 bytes, and there are enough blocks for every SM. Maximum and sum meet in a tree in shared memory. \

@@ -53,7 +53,7 @@ present = ["LDG.E", "STG.E", "MUFU.EX2", "SHFL.BFLY", "BAR.SYNC"]
 absent = ["LDG.E.128", "LDL", "STL"]
 
 [[expect.profile]]
-says = "two barriers a warp instead of 19"
+says = "two barriers per warp instead of 19"
 check = "executed('BAR') < 0.15 * prev_executed('BAR')"
 
 [[expect.profile]]

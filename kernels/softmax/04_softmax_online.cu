@@ -84,7 +84,7 @@ present = ["LDG.E", "STG.E", "MUFU.EX2", "SHFL.BFLY", "BAR.SYNC"]
 absent = ["LDG.E.128", "LDL", "STL"]
 
 [[expect.profile]]
-says = "two loads an element instead of three"
+says = "two loads per element instead of three"
 check = "0.6 < executed('LDG') / prev_executed('LDG') < 0.7"
 
 [[measured]]

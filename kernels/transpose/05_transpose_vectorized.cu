@@ -4,8 +4,8 @@ idea = """\
 A thread reads a 4 x 4 piece as four 16-byte loads, turns it in registers, where turning is only \
 naming, and passes it on through shared memory in 16-byte quartets, swizzled so that neither side \
 has a conflict. Loads and stores of global memory are 16 bytes a lane, four times fewer, and 64 \
-bytes a thread are in flight. Blocks go down the columns of tiles, so that those which run at the \
-same time write neighbouring rows of the result, whole."""
+bytes per thread are in flight. Blocks go down the columns of tiles, so that those which run at \
+the same time write neighbouring rows of the result, whole."""
 kind = "step"
 compared_with = "transpose_swizzled"
 removes = "narrow-access"

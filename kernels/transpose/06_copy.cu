@@ -1,7 +1,7 @@
 /*+++
 title = "Device copy"
 idea = """\
-Reads and writes every byte once, 16 of them a thread, and leaves it to the number of threads to \
+Reads and writes every byte once, 16 of them per thread, and leaves it to the number of threads to \
 keep enough bytes in flight: the cost of a transpose without the transposition."""
 kind = "roof"
 +++*/

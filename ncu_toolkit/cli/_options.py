@@ -36,15 +36,15 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 #: A week.
 LONGEST_SECONDS: Final = 604_800
 #: What --kernel takes, for reports and for commands that run a program or rungs of a ladder.
-MATCHES: Final = "Only kernels whose demangled name matches the regular expression REGEX anywhere."
+MATCHES: Final = "Only kernels whose demangled name contains a match of this regular expression."
 KERNEL: Final = (
-    "With a program: only kernels whose demangled name matches this regular expression anywhere. "
+    "With a program: only kernels whose demangled name contains a match of this regular expression. "
     "Without one: a rung by name."
 )
 #: What --needs takes, after its first word.
 NEEDS: Final = (
-    " DRAM bytes and FLOPs that one launch needs at least; traffic and work beyond that count as a possible gain: --needs "
-    "'bytes=2*256MiB,flops=17.2G'. For all launches, or with KERNEL (a regular expression) for demangled names that match. Repeat it."
+    " minimum DRAM bytes and FLOPs of one launch; whatever exceeds them counts as a possible gain: --needs "
+    "'bytes=2*256MiB,flops=17.2G'. Applies to all launches, or with KERNEL (a regular expression) to matching demangled names. Can be repeated."
 )
 COUNT: Final = click.IntRange(min=1)
 
@@ -208,15 +208,15 @@ TABLE: Final[dict[str, Settings | type]] = {
     "reports": option("Folder of reports.", "--output", "-o", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True,
         callback=_reports),
     "kernel": option(MATCHES, "--kernel", "-k", default="", metavar="REGEX", callback=_program.without_prefix),
-    "kernels": option("A rung by name; repeat it, or separate names by commas.", "--kernel", "-k", metavar="NAME",
+    "kernels": option("A rung by name; can be repeated, or separate names by commas.", "--kernel", "-k", metavar="NAME",
         shell_complete=_complete.kernels, callback=_program.without_prefix),
-    "families": option("A whole ladder by name; repeat it, or separate names by commas.", "--family", "-f", metavar="NAME",
+    "families": option("A whole ladder by name; can be repeated, or separate names by commas.", "--family", "-f", metavar="NAME",
         shell_complete=_complete.families),
     "everything": option("Every ladder.", "--all"),
     "size": option("", "--size", "-s", metavar="SIZE"),
     "sizes": option("Problem size: 1024, 1024x512x2048, or a list of those.", "--size", "-s", metavar="SIZE[,SIZE…]"),
     "dtype": option("Element type, where the family has several.", metavar="TYPE"),
-    "params": option("Override a tile parameter of a single kernel; repeat it.", "--param", metavar="NAME=VALUE"),
+    "params": option("Override a tile parameter of a single kernel; can be repeated.", "--param", metavar="NAME=VALUE"),
     "tuned": switch(
         "--tuned: tile parameters tuned for this GPU and size, else chosen by the kernel's model. --no-tuned: the defaults in its source.",
         "--tuned/--no-tuned"),

@@ -42,7 +42,7 @@ STANDALONE: Final = "ncu-report.html"
 @click.command("analyze")
 @options(
     form=formats(FORMATS, "brief is at most one page; html writes pages; sarif puts findings on source lines."),
-    top="Only the N kernels that take most time.",
+    top="Only the N kernels that take the most time.",
     output="File to write. For html: a folder (default reports), or one file where the name ends in .html.",
     standalone=f"Write one self-contained HTML file (default {STANDALONE}).",
     allow_partial="Read the intact part of damaged and incomplete files, and exit with 0.",
@@ -55,17 +55,17 @@ def command(
     paths: tuple[Path, ...], form: str, kernel: str, needs: tuple[Needs, ...], top: int | None, output: Path | None,
     standalone: bool, allow_partial: bool, redacted: bool, jobs: int | None, cluster: str | None, timeout: float,
 ) -> int:  # fmt: skip
-    """Diagnose the kernels in Nsight Compute reports: files, or folders of them. Or a program's step,
-    from its trace.
+    """Diagnose the kernels in Nsight Compute reports, or a program's step from its trace. Each REPORT is
+    a file or a folder of files.
 
-    A trace is what Nsight Systems exports (.sqlite), what PyTorch's profiler exports (.json), or our
-    own (.ncu-trace). A report of the same program, given with it, adds what its counters show. A folder
-    with one trace per rank of a job gets one answer.
+    A trace is an export of Nsight Systems (.sqlite) or of PyTorch's profiler (.json), or our own
+    .ncu-trace. Add a report of the same program to see what its counters show. A folder with one trace
+    per rank of a job gets one answer.
 
     Reads reports of any GPU since Volta and any ncu since 2020; needs no GPU. Launches are ranked
     by time, and repeats are grouped. Exits with 4 when a file is unreadable, a file or launch is
     incomplete, or no launch matches --kernel; the rest is still shown. With --allow-partial it
-    names what is missing and exits with 0, as long as one launch is left. If figures of a launch
+    names what is missing and exits with 0, if at least one launch is left. If figures of a launch
     contradict each other, a line names them and the verdict is less certain.
 
     \b

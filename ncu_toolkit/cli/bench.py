@@ -21,7 +21,7 @@ from ncu_toolkit.kernel.runs import store
 @options(
     cache=option("State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]",
         type=click.Choice(["warm", "flushed"])),
-    against=option("Time one more library with the kernels: 'lt' is cuBLASLt by the fastest of the algorithms that it names, for matrix products.",
+    against=option("Time one more library with the kernels: 'lt' is cuBLASLt with the fastest algorithm that it suggests, for matrix products.",
         type=click.Choice(["lt"])),
     form=formats(["text", "csv", "json"], "Format to print. CSV and JSON files are always written."),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from ncu_toolkit.kernel.ladder.rung import Rung
 @click.command("build")
 @options(
     families="A whole ladder by name.",
-    architectures=option("Architecture; repeat it, or separate by commas.  [default: this GPU's, else sm_90]", "--arch", "-a",
+    architectures=option("Architecture; can be repeated, or separate by commas.  [default: this GPU's, else sm_90]", "--arch", "-a",
         metavar="sm_NN"),
 )  # fmt: skip
 def command(

@@ -29,9 +29,9 @@ COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
     old=argument(), new=argument(required=False),
     baseline=option("Compare NEW with the baseline NAME, and leave out OLD. A file called NAME is ignored.", metavar="NAME"),
     named=option(
-        "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Repeat it.",
+        "Compare the kernel OLD of the old report with the kernel NEW of the new one, for example after a rename. Can be repeated.",
         "--pair", metavar="OLD=NEW"),
-    gates=option("Exit with 1 if this is true of any kernel or step: 'time>5%', 'step>5%', 'registers_per_thread>128'. Repeat it.",
+    gates=option("Exit with 1 if this is true of any kernel or step: 'time>5%', 'step>5%', 'registers_per_thread>128'. Can be repeated.",
         "--fail-on", metavar="GATE"),
     form=formats(FORMATS, "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions "
         "on source lines."),
@@ -44,8 +44,8 @@ def command(
     output: Path | None, timeout: float,
 ) -> None:  # fmt: skip
     """Compare two reports. Each is a file, a folder of reports or runs, or the name of a baseline. Or
-    compare a program before and after a change, by two traces or two runs of `profile`; or two trials
-    of `try`: the step as it is and with each setting.
+    compare a program before and after a change, by two traces or two runs of `profile`; or two results
+    of `try` (the step without and with each setting).
 
     Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
@@ -84,16 +84,15 @@ def command(
     if baseline is not None:
         old, new = str(baselines.find(baseline)), old
     assert new is not None
-    of_kernels = bool(
-        kernel or chosen or any(each.names - {gate.TIME, gate.STEP} for each in parsed)
-    )
+    of_kernels = any((kernel, chosen, *(each.names - {gate.TIME, gate.STEP} for each in parsed)))
     title = f"{Path(old).name} → {Path(new).name}"
     out = Output("comment" if comment else form, output)
     if traces := _traces((old, new), of_kernels):
         found = _programs(traces, parsed, timeout, out, title)
     else:
         sides, timings, unmatched = _read((old, new), kernel, timeout)
-        found = replace(gate.compare(*sides, timings, parsed, chosen), unmatched=unmatched)
+        compared = gate.compare(*sides, timings, parsed, chosen)
+        found = replace(compared, unmatched=unmatched, filtered=bool(kernel))
         write(found, out, title)
     if found.failures:
         names = ", ".join(dict.fromkeys(map(answers.pair_name, (f.pair for f in found.failures))))
@@ -104,7 +103,7 @@ def command(
         raise InputProblem(found.unmatched, "The pattern is matched against demangled names")
     if not found.pairs:
         what = f"'{old}' and '{new}' have no {found.what} in common"
-        raise InputProblem(what, "Kernels are paired by name: see --pair and --kernel")
+        raise InputProblem(what, "Kernels are paired by name: pair others with --pair OLD=NEW")
     if not found.comparable:
         problem = next((pair.problem for pair in found.pairs if pair.problem), "")
         what = "not every --fail-on could be decided"
@@ -112,7 +111,7 @@ def command(
         if found.compared < len(found.pairs):
             what = f"{found.compared} of {counted(len(found.pairs), 'kernel')} could be compared"
         if problem:
-            remedy = "Record it again, or leave it out with --kernel"
+            remedy = f"Profile it again{'' if kernel else ', or leave it out with --kernel'}"
         raise InputProblem(f"{what}: {problem or found.undecided[0]}", remedy)
 
 

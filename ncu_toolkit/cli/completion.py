@@ -12,12 +12,12 @@ VARIABLE = "_NCU_TOOLKIT_COMPLETE"
 @click.command("completion")
 @options(shell=argument(type=click.Choice(["bash", "zsh", "fish"])))
 def command(shell: str) -> None:
-    """Print a script for completion in bash, zsh or fish.
+    """Print a completion script for bash, zsh or fish.
 
     It completes commands, options, kernels, families and runs.
 
-    In bash and zsh put `eval "$(ncu-toolkit completion bash)"` (or zsh) into ~/.bashrc (~/.zshrc);
-    in fish `ncu-toolkit completion fish > ~/.config/fish/completions/ncu-toolkit.fish`."""
+    In bash or zsh, put `eval "$(ncu-toolkit completion bash)"` (or `zsh`) into ~/.bashrc (~/.zshrc).
+    In fish, run `ncu-toolkit completion fish > ~/.config/fish/completions/ncu-toolkit.fish`."""
     from ncu_toolkit.cli import cli
 
     found = get_completion_class(shell)

@@ -25,7 +25,7 @@ _MARKS = {
 
 @click.command("list")
 @options(
-    families="Only this ladder; repeat it, or separate names by commas.",
+    families="Only this ladder; can be repeated, or separate names by commas.",
     ideas=switch("Also the idea of each rung.", "--ideas/--no-ideas", default=False),
     form=formats(["text", "json"]),
 )

@@ -42,25 +42,25 @@ from ncu_toolkit.program.recording.step_run import StepJob
 
 @click.command("profile", cls=ProgramCommand)
 @options(
-    kernels=f"{KERNEL} Repeat it, or separate names of rungs by commas.",
-    alone="Only the kernels named: not the rungs they are compared with.",
+    kernels=f"{KERNEL} Can be repeated, or separate names of rungs by commas.",
+    alone="Only the named kernels, not the rungs that they are compared with.",
     no_timing="Skip the unprofiled timing.",
     cache_control=option("Whether ncu flushes caches before each pass (all) or leaves them (none).", type=click.Choice(["all", "none"]),
         default="all", show_default=True),
     timeout=option("Give up on ncu after this long.", default=runner.DEFAULT_TIMEOUT),
     kernel_filter=option("The same as --kernel of a program.", default="", hidden=True),
-    exclude=option("For a program: leave out kernels whose demangled name matches this regular expression anywhere; repeat it.", "--exclude-kernel",
+    exclude=option("For a program: leave out kernels whose demangled name contains a match of REGEX; can be repeated.", "--exclude-kernel",
         metavar="REGEX"),
     launches=option("For a program: profile at most N launches of its step. Default 24; fewer if the whole command would take longer than "
-        "30 s plus three times the program.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
-    steps=option("For a program: end the recorded run after N steady steps; 0: never.", type=click.IntRange(min=0), default=0, metavar="N"),
-    seconds=option("For a program: end the run that is recorded after this long.", type=Seconds(), default=None, metavar="SECONDS"),
+        "30 s plus three times the program's run time.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
+    steps=option("For a program: end the recorded run after N steady steps; 0 lets it finish.", type=click.IntRange(min=0), default=0, metavar="N"),
+    seconds=option("For a program: end the recorded run after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     lines=switch("For a program: the Python line of each launch (Python 3.12), and samples of Python's stacks.", "--lines/--no-lines", default=True),
-    launch_skip="For a program: look for no step, and skip the first N launches.",
-    launch_count=option("For a program: look for no step, and profile N launches; 0 for all.  [default: "
+    launch_skip="For a program: skip the first N launches, without looking for a step.",
+    launch_count=option("For a program: profile N launches, without looking for a step; 0 for all.  [default: "
         f"{program_run.DEFAULT_LAUNCHES}, if another option selects launches]", type=click.IntRange(min=0), default=program_run.DEFAULT_LAUNCHES,
         show_default=False),
-    nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; repeat it.", metavar="RANGE"),
+    nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; can be repeated.", metavar="RANGE"),
     ranges=switch("For a program: profile only ranges that it marks (ncu_toolkit.profile, cudaProfilerStart), or ignore the marks.  [default: "
         "--ranges if the script marks any]", "--ranges/--no-ranges", default=None),
     set_name=option("For a program: ncu's section set. 'full' also runs ncu's own rules.", "--set", default=SET_NAME, show_default=True,
@@ -68,7 +68,7 @@ from ncu_toolkit.program.recording.step_run import StepJob
     needs=f"For a program: the{NEEDS}",
     resumed=option("Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.", "--resume", is_flag=False,
         flag_value="", default=None, metavar="[RUN]", shell_complete=_complete.runs),
-    probed=option("Also run the kernels beside work that loads one unit of the GPU at a time, to "
+    probed=option("Also run the kernels alongside work that loads one unit of the GPU at a time, to "
         "check their verdicts (a program runs again for that).", "--probe"),
     redact="Keep the raw report without host names, users, addresses, command lines and folders.",
     redact_source="Like --redact, and also without embedded source code.",

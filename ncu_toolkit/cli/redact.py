@@ -14,7 +14,7 @@ from ncu_toolkit.kernel.report.redact import redact
     source=argument(metavar="IN", type=PathName()),
     target=argument(metavar="OUT", type=PathName()),
     remove_source=option("Also remove embedded source code and names of source files.", "--source"),
-    names=option("Also replace this text (for example a project's name), in kernel names too. Repeat it.", "--name",
+    names=option("Also replace this text (for example a project's name), in kernel names too. Can be repeated.", "--name",
         metavar="TEXT"),
 )  # fmt: skip
 def command(source: Path, target: Path, remove_source: bool, names: tuple[str, ...]) -> None:
@@ -26,8 +26,8 @@ def command(source: Path, target: Path, remove_source: bool, names: tuple[str, .
     --name. Paths, addresses and names are removed from NVTX ranges, rule messages and, without
     --source, source code.
 
-    Not promised: relative paths, single words that name a host, a pod, a user, a project or a
-    customer, unless the report gives them as its own, passwords that no name or form gives away, and
+    Not always found: relative paths; single words that name a host, pod, user, project or customer,
+    unless the report itself says so; passwords that neither their name nor their form reveals; and
     text inside kernel names. Give such words with --name. The list: docs/integrity.md, Redaction."""
     done = redact(source, target, remove_source=remove_source, names=names)
     removed = f", {done.blanked_bytes} bytes of source removed" if remove_source else ""

@@ -25,10 +25,10 @@ PAGE: Final = "ncu-static.html"
     arch=option(f"Architecture to compile for.  [default: this GPU's, else {DEFAULT_ARCH}]", "--arch", "-a", metavar="sm_NN"),
     size="Problem size of a ladder's kernel, for its launch.  [default: the family's largest usual one]",
     dtype="Element type of a ladder's kernel, where the family has several.",
-    params="Tile parameter of a ladder's kernel, or macro of a .cu file; repeat it.",
+    params="Tile parameter of a ladder's kernel, or macro of a .cu file; can be repeated.",
     block=option("Threads per block, for a .cu or .cubin file.", type=click.IntRange(1, 1024), metavar="THREADS"),
     shared=option("Dynamic shared memory per block, for a .cu or .cubin file.", type=click.IntRange(0), default=0, metavar="BYTES"),
-    sm_count=option("Multiprocessors of the GPU, for waves.  [default: this GPU's, else not computed]", type=COUNT, metavar="N"),
+    sm_count=option("Number of SMs of the GPU, for the number of waves.  [default: this GPU's, else not computed]", type=COUNT, metavar="N"),
     form=formats(FORMATS, "html writes a page with the card, the loops and the code."),
     output=f"File to write; for html the page (default {PAGE}).",
 )  # fmt: skip

@@ -36,16 +36,16 @@ class _Try(ProgramCommand):
 @click.command("try", cls=_Try)
 @options(
     words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SETTING…] -- PROGRAM ARGUMENTS…"),
-    everything=option("Try what the program's trace suggests, each setting alone, then all that are worth keeping at once.", "--all"),
+    everything=option("Try what the program's trace suggests, each setting alone, then together those worth keeping.", "--all"),
     listed=option("List the settings.", "--list"),
     runs=option("Runs per side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
-    kernel=option("For settings of kernels: only kernels whose name matches this regular expression anywhere.", "--kernel", "-k", default="",
+    kernel=option("For kernel settings: only kernels whose name contains a match of this regular expression.", "--kernel", "-k", default="",
         metavar="REGEX"),
-    build=option('The command that builds the program, for settings of compilers: --build "nvcc -O2 app.cu -o app".', default="",
+    build=option('The command that builds the program, for compiler settings: --build "nvcc -O2 app.cu -o app".', default="",
         metavar="COMMAND"),
     seconds=option("Stop each run after this long, and use what was timed.", type=Seconds(), default=None, metavar="SECONDS"),
     timeout=option("Kill a run that takes longer, and report it as failed.", default=600.0),
-    reports=option("Folder for the trace and what was tried.", "--reports", default=DEFAULT_REPORTS, show_default=True),
+    reports=option("Folder for the trace and the results.", "--reports", default=DEFAULT_REPORTS, show_default=True),
     form=formats(FORMATS, "Format to print."),
     output="File to write instead of printing.",
 )  # fmt: skip
@@ -53,12 +53,12 @@ def command(
     everything: bool, listed: bool, runs: int, kernel: str, build: str, seconds: float | None, timeout: float,
     reports: Path, out: Output, words: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Measure what a change of settings gains: run a program with and without it, in turn.
+    """Measure what an optimization setting gains: run a program with and without it, in turn.
 
     `ncu-toolkit try tf32 -- python train.py` runs the program 5 times each way, times its step as
     `profile` finds it, and compares its output. `--all` traces the program first and tries the
-    settings that fit what it finds. None of the program's files is changed: the answer says which
-    line makes a setting permanent.
+    settings that fit what it finds. The program's files stay as they are: the answer says which line
+    of code makes a setting permanent.
 
     A setting that breaks the program, slows it down, changes results by more than the setting's tolerance, or
     changes nothing is reported as such. Ctrl-C keeps what was measured."""

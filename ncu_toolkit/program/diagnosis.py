@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.document.card import kernel_label
 from ncu_toolkit.base.model import Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.base.model.profile import Advice
 from ncu_toolkit.kernel.diagnosis import figures
@@ -52,8 +53,7 @@ COVERED: Final = Threshold(
     0.8, "with a fifth of its own time left, a finding would save little after those before it"
 )
 ALIKE: Final = Threshold(
-    0.8,
-    "ceilings differ by more than a fifth from what fixes save, so that nearer ones are not apart",
+    0.8, "ceilings differ by more than a fifth from what fixes save, so nearer ones are not apart"
 )
 LATE: Final = "launch-bound"
 AWAY: Final = "host-work"
@@ -267,19 +267,19 @@ def _dominant(
         us = s.us(places)
         if not s.worth(us, NAMED) or s.us(taken.intersection(places)) >= us / 2:
             continue
-        grids = {launch.grid for at in places if (launch := s.launches[at]) and launch.grid}
-        grid = units.counted(len(grids), "grid")
-        if len(grids) == 1:
-            grid = f"grid {grid_text(*grids)}"
-        group = kernel_class(next(filter(None, (s.launches[at] for at in places))))
+        launches = [each for at in places if (each := s.launches[at])]
+        called, *others = {kernel_label(function, each.kernel) for each in launches}
+        grids = {each.grid for each in launches if each.grid}
+        grid = f"grid {grid_text(*grids)}" if len(grids) == 1 else units.counted(len(grids), "grid")
+        group = kernel_class(launches[0])
         kind = group.label.lower() * (group.id != "other")
         about = ", ".join(filter(None, (operator, kind, grid * bool(grids), *s.where(places)[:1])))
         verdicts = (known[shape][1].primary for at in places if (shape := s.ops[at].shape) in known)
         cause = next((each.bottleneck for each in verdicts if each.bottleneck != UNKNOWN), "")
         says = f'; its report says "{title(cause)}"' if cause else ""
         yield (
-            f"{function} takes {units.percent(s.share(us), 2)} of the {s.word} in {units.counted(len(places), 'launch', 'launches')}"
-            f"{f' ({about})' * bool(about)}. The trace shows no cause for that{says}."
+            f"{function if others else called} takes {units.percent(s.share(us), 2)} of the {s.word} in "
+            f"{units.counted(len(places), 'launch', 'launches')}{f' ({about})' * bool(about)}. The trace shows no cause for that{says}."
         )
 
 

@@ -229,7 +229,7 @@ def _versions() -> MachineCheck:
     try:
         ncu = collect.find_ncu().version
     except ToolkitError:
-        return _ok("nothing to compare: ncu is not here")
+        return _ok("nothing to compare: ncu is not installed")
     if _numbers(module) and _numbers(ncu) > _numbers(module):
         remedy = "Run `pip install --upgrade ncu-report`"
         return _warning(f"ncu {ncu} is newer than ncu-report {module}", remedy)

@@ -467,7 +467,32 @@ def test_an_incomplete_launch_is_no_matter_of_the_gpu(
     code, out, err = run("compare", str(empty), str(empty))
     assert code == EXIT_INPUT
     assert "not comparable: unnamed: the old launch is incomplete" in " ".join(out.split())
-    assert err.endswith("Record it again, or leave it out with --kernel\n")
+    assert err.endswith("Profile it again, or leave it out with --kernel\n")
+
+
+def test_kernels_are_not_to_be_chosen_where_they_were(tmp_path: Path) -> None:
+    """The hint to add --kernel is for who gave none; who gave one gets the counters, and with a gate
+    that holds the short answer."""
+    report = tmp_path / "two.ncu-rep"
+    report.write_bytes(report_files.first_launches(2))
+    same = ("compare", str(report), str(report))
+    chosen = (*same, "--kernel", "naive|coalesced")
+    assert "To compare the counters of one kernel, add --kernel " in run(*same)[1]
+    code, out, _ = run(*chosen)
+    assert code == 0
+    assert "--kernel" not in out
+    assert "Stalls: shares of a warp's time" in out
+    code, out, _ = run(*chosen, "--fail-on", "time>5%")
+    assert code == 0
+    assert "2 kernels, none changed" in out
+    assert "--kernel" not in out
+
+
+def test_who_chose_the_kernel_is_not_asked_to_leave_it_out(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.ncu-rep"
+    empty.write_bytes(report_files.nameless_launch())
+    _, _, err = run("compare", str(empty), str(empty), "--kernel", "^")
+    assert err.endswith(". Profile it again\n")
 
 
 def saved_files() -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
     primary = basic(l1_data_pipe_active=0.99, l1_request_active=0.03, lsu_pipe_active=0.03).primary
     assert primary.bottleneck == "l1-bandwidth"
     assert "33 wavefronts" in primary.summary
-    assert "scattered in global memory" in primary.summary
+    assert "scattered global addresses" in primary.summary
     assert COLLECT in primary.advice[0]
     assert "passes_per_request" in [evidence.metric for evidence in primary.evidence]
 
@@ -233,8 +233,8 @@ def test_a_skipped_rule_that_may_save_more_makes_a_cause_likely(section: str) ->
     (profile,) = load_profiles(report)
     found = diagnose(profile).primary
     assert (found.bottleneck, found.confidence) == ("memory-latency", "medium")
-    assert "Not judged, and perhaps larger: " in found.summary
-    assert "Collect " in found.summary
+    assert "Not judged, but possibly larger: " in found.summary
+    assert "To judge them, collect " in found.summary
     assert rivals(found, Kernel.of(cases.build({})), ("missing-data-reuse",)) == (), (
         "it lacks nothing"
     )

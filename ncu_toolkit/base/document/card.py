@@ -273,7 +273,7 @@ class Card:
         if self.headroom is None or self.headroom > MOST:
             return ""
         ends = {"issue": "issue slots", "empty launch": "the time of an empty launch"}
-        spare = ", with some of its work saved" if self.factor and self.roof not in ends else ""
+        spare = ", with a fifth of its work saved" if self.factor and self.roof not in ends else ""
         next_limit = f"next limit: {ends.get(self.roof, self.roof)}{spare}"
         return f"best case if this is fixed: {factor_text(self.headroom)} ({next_limit})"
 

@@ -1,4 +1,4 @@
-"""What limits a program's kernels where counters are locked."""
+"""What limits a program's kernels without access to performance counters."""
 
-COMMANDS = {"probe": "Find what limits a program's kernels where counters are locked."}
+COMMANDS = {"probe": "Find what limits a program's kernels without access to performance counters."}
 GROUP = "Profile"

@@ -33,7 +33,7 @@ FORMATS: Final = ("text", "markdown", "brief", "json")
 
 @click.command("probe", cls=ProgramCommand)
 @_options.options(
-    kernels=f"{_options.KERNEL} Repeat it, or separate names of rungs by commas.",
+    kernels=f"{_options.KERNEL} Can be repeated, or separate names of rungs by commas.",
     experiments=_options.switch("Run other work alongside the kernels, and see which of it slows them.  [default: on for kernels of a "
         "ladder, off for a program, which it slows down without changing its results]", "--experiments/--no-experiments", default=None),
     top=_options.option("Kernels in the table.", default=TOP, show_default=True),
@@ -43,7 +43,7 @@ FORMATS: Final = ("text", "markdown", "brief", "json")
 def command(
     chosen: _options.Chosen, tuned: bool, experiments: bool | None, top: int, out: _options.Output, program: tuple[str, ...]
 ) -> int:  # fmt: skip
-    """Find what limits kernels where the GPU's performance counters are locked.
+    """Find what limits kernels without access to the GPU's performance counters.
 
     `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
     exit code, and records each launch through CUPTI: times, shapes, occupancy, and the gaps in

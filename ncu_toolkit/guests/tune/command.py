@@ -17,7 +17,7 @@ from ncu_toolkit.kernel.runs import store
 
 @click.command("tune")
 @options(
-    kernels=option("A kernel with a [search] table; repeat it, or separate names by commas.", required=True),
+    kernels=option("A kernel with a [search] table; can be repeated, or separate names by commas.", required=True),
     sizes=option("Problem size, or a list. Each size is searched separately.", required=True),
     max_settings=option("Search a random N of the settings.  [default: all]", type=COUNT, metavar="N"),
     time_limit=option("Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: none]",

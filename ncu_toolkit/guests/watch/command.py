@@ -55,7 +55,7 @@ class Rounds:
     kernel=option(f"{KERNEL}  [default: the kernel of the program that takes most time]", metavar="NAME"),
     build=option("Run this before each round, without a shell. The program is profiled only if the build succeeds and changes it.", default="",
         metavar="COMMAND"),
-    inputs=option("Another file to watch, such as a library or a data file that the program loads. Repeat it.", "--input",
+    inputs=option("Another file to watch, such as a library or a data file that the program loads. Can be repeated.", "--input",
         type=PathName(), metavar="FILE"),
     launch_count=option("With a program: profile N launches of the kernel in each round. Several launches show the spread of the time.",
         type=COUNT, default=1),

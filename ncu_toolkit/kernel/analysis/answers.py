@@ -261,13 +261,14 @@ def _unprofiled(pairs: Sequence[ComparedPair]) -> Iterator[str]:
 
 def _unchanged(comparison: Comparison) -> bool:
     """Whether several kernels were compared, all of them, and each has its time, within its noise, and
-    its bottleneck as before."""
+    its bottleneck as before; not where --kernel asks for one of them, without a gate."""
     pairs = comparison.pairs
     if (
         len(pairs) < 2
         or comparison.alone_old
         or comparison.alone_new
         or comparison.what != "kernel"
+        or (comparison.filtered and not comparison.gates)
     ):
         return False
     return all(
@@ -282,13 +283,12 @@ def _of_unchanged(comparison: Comparison) -> Answer:
     total = comparison.total
     times = "" if total is None else f": {' → '.join(map(units.duration, total.times_us))} in all"
     kernel = comparison.ordered[0].old.name
-    name = f" --kernel {kernel}" if _PLAIN_NAME.fullmatch(kernel) else " --kernel NAME"
+    name = kernel if _PLAIN_NAME.fullmatch(kernel) else "NAME"
+    same = f"Every time is within its noise of the old one, every bottleneck the same{times}."
+    one = f"To compare the counters of one kernel, add --kernel {name}"
     return Answer(
         f"{counted(len(comparison.pairs), 'kernel')}, none changed",
-        points=(
-            f"Every time is within its noise of the old one, every bottleneck the same{times}.",
-            f"The counters of one kernel, old and new:{name}",
-        ),
+        points=(same,) if comparison.filtered else (same, one),
         notes=tuple(_remarks(comparison)),
         verdict=_verdict(comparison) if comparison.gates else "",
     )

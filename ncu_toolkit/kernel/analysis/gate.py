@@ -227,7 +227,7 @@ class Total:
 @dataclass(frozen=True)
 class Comparison:
     """Everything compared. `alone_old` and `alone_new` are kernels without a partner. `undecided`
-    are gates that could not be evaluated, each with the reason."""
+    are gates that could not be evaluated, each with the reason; `filtered`: by --kernel."""
 
     pairs: tuple[ComparedPair, ...]
     alone_old: tuple[Side, ...]
@@ -238,6 +238,7 @@ class Comparison:
     remarks: tuple[str, ...] = field(default=())
     unmatched: str = ""
     """What a filter of kernels did not find, where nothing is left to pair because of that."""
+    filtered: bool = False
 
     @property
     def what(self) -> str:

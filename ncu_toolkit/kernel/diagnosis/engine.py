@@ -269,10 +269,10 @@ def _beside(finding: Finding, others: Sequence[str], profile: Profile) -> Findin
     """A finding with the causes that could not be judged and may be larger."""
     if not others:
         return finding
-    named = " and ".join(figures.small(load_rules()[name].TITLE) for name in others[:2])
+    named = ", ".join(figures.small(load_rules()[name].TITLE) for name in others[:2])
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     lacks = ", ".join(sections_to_collect(profile))
-    text = f"{finding.summary} Not judged, and perhaps larger: {named}{more}. Collect {lacks}."
+    text = f"{finding.summary} Not judged, but possibly larger: {named}{more}. To judge them, collect {lacks}."
     return replace(finding, summary=text)
 
 

@@ -80,8 +80,8 @@ def lookup(name: str) -> Definition:
         return names[max(longer, key=len)]
     near = difflib.get_close_matches(asked, names, 12, 0.6)
     titles = list(dict.fromkeys(names[each].title for each in near))[:_NEAR]
-    hint = f"Near it are {', '.join(titles)}" if titles else "`ncu-toolkit explain` lists all names"
-    raise UsageProblem(f"the glossary has no '{visible(name, 80)}'", hint)
+    hint = f"Similar: {', '.join(titles)}" if titles else "`ncu-toolkit explain` lists all names"
+    raise UsageProblem(f"the glossary has no entry '{visible(name, 80)}'", hint)
 
 
 @lru_cache(maxsize=1)

@@ -312,7 +312,7 @@ class Kernel:
 
     def collect(self, why: str = "") -> str:
         """Advice to collect what the rules read."""
-        return Advice(f"Collect ncu-toolkit's own set{f', {why}' if why else ''}", COLLECT)
+        return Advice(f"Collect ncu-toolkit's own section set{f', {why}' if why else ''}", COLLECT)
 
     # Evidence
 

@@ -414,7 +414,7 @@ def _cycles(region: Region, of: str) -> Table:
     rows.append((_OWN, f"{region.dependency_cycles} cycles in each warp"))
     rows += [("instruction mix", kinds(region, _KINDS)), ("access widths", widths(region))]
     what = "first loop" if region.depth else "code"
-    name = f"{of}One warp runs the {what} once: minimum SM cycles by unit, and instructions"
+    name = f"{of}A warp's pass through the {what}: minimum SM cycles by unit, and instructions"
     return _named(name, rows, "unit", "minimum")
 
 
@@ -601,8 +601,8 @@ def _regions(code: static.ProfiledCode) -> Table:
         spec("Instructions", lambda region: number(region.instructions, "count"), "of one pass"),
         spec("Mix", lambda region: text(kinds(region, _PAGE_KINDS)), "by kind", words=True),
         spec("FLOP", lambda region: number(region.flops, "count"), "of one thread"),
-        spec("Global", moved, "bytes a thread loads and stores"),
-        spec("Shared", lambda r: number(r.shared_load_bytes + r.shared_store_bytes, "B"), "bytes a thread loads and stores"),
+        spec("Global", moved, "bytes that a thread loads and stores"),
+        spec("Shared", lambda r: number(r.shared_load_bytes + r.shared_store_bytes, "B"), "bytes that a thread loads and stores"),
         spec("FLOP per byte", lambda region: number(region.flops_per_global_byte, "", none), "over the requested global bytes, before any cache"),
         spec("Widths", lambda region: text(widths(region) or "–"), "loads and stores, bytes per thread", words=True),
         spec("Loads in flight", flight, "the most that one thread can have in flight"),

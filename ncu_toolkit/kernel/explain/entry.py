@@ -39,7 +39,7 @@ def blocks(term: Definition, measured: Measured) -> Iterator[tuple[str, str, str
     if note := glossary.definitions().note(term):
         yield "", note, ""
     if others := ", ".join(each.title for each in glossary.used_in(term)):
-        yield "Terms with entries of their own", f"{others}.", ""
+        yield "See also", f"{others}.", ""
 
 
 def markdown(term: Definition, measured: Measured) -> str:

@@ -68,7 +68,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "In our tests recording slowed programs with a mostly idle GPU by 18 % (median of 20; largest 63 %). The times above include that."
+_SLOWED: Final = "In our tests, recording slowed programs with a mostly idle GPU by 18 % (median of 20; largest 63 %). The times above include that."
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: What is not known without it; what is not here changes no answer.
@@ -185,7 +185,7 @@ def of_run(found: ProgramDiagnosis) -> Iterator[str]:
     step = found.step
     if step.covered < _COVERED:
         rest = f" Left out: {units.listed(step.rest)}." if step.rest else ""
-        yield f"Note: from the first step on, steps make up {units.percent(step.covered, 2)} of the run.{rest}"
+        yield f"Note: from the first step to the end of the run, only {units.percent(step.covered, 2)} of the time is in steps.{rest}"
     if step.uneven:
         times = sorted(window.us for window in step.windows)
         usual = times[len(times) // 4]
@@ -364,7 +364,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         summary = f"Longest: {units.listed(names)}."
         named = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
         command = f"ncu-toolkit profile --kernel {named} -- PROGRAM"
-        advice = (Advice("Profile them with counters", command),)
+        advice = (Advice(f"Profile {'them' if len(names) > 1 else 'it'} with counters", command),)
     elif found.costly:
         roofs = _at_roofs(kernels)
         if sum(roofs.values()) < most:

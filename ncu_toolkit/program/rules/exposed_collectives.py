@@ -4,19 +4,19 @@ What it is
 All-reduce, all-gather and the like run as kernels of NCCL. Work on other streams can overlap with them.
 
 Why it costs time
-Exposed communication adds to the step. The kernel of a collective also waits for the slowest GPU, so that
-its time is not all traffic.
+Exposed communication adds to the step. The kernel of a collective also waits for the slowest GPU, so not
+all of its time is data transfer.
 
 How to confirm
 No other kernel runs while the collective does. The time of the same collective differs between GPUs:
-the one that waits least is the slowest elsewhere.
+the GPU with the shortest one is the slowest in the rest of the step.
 
 What to change
-Overlap them with the backward pass (buckets that are ready early), exchange less often (accumulate
+Overlap communication with the backward pass (buckets that are ready early), communicate less often (accumulate
 gradients) or less (narrower types), and even out the work of the GPUs.
 
 When the advice is wrong
-Tensor parallelism needs the result at once. One slow GPU makes the others wait: look there.
+Tensor parallelism needs the result at once. If one slow GPU makes the others wait, fix that GPU's part.
 
 Source
 PyTorch documentation, "Distributed Data Parallel": buckets and overlap; NCCL documentation.

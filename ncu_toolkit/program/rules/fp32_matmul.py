@@ -5,7 +5,7 @@ Since Ampere, tensor cores multiply FP32 matrices rounded to TF32 (a mantissa of
 FP32): at 8 times the rate of the CUDA cores on A100 and H100, 16 on B200, 2 on professional cards of
 GA10x, Ada and RTX Blackwell, and no faster on their GeForce cards, where 16-bit types are twice as
 fast. Volta and Turing have no TF32: their tensor cores take FP16. PyTorch computes products in full
-FP32 unless told otherwise.
+FP32 by default.
 
 Why it costs time
 The products take the time that the CUDA cores need, with the tensor cores idle.

@@ -40,7 +40,7 @@ _ORDER: Final = "layout changes"
 #: What copies are by their kernels' names, in the order in which they are tried, and advice. PyTorch converts by a kernel named after
 #: a narrow type, or with its "unrolled" kernel or one that is not "nocast". A plain copy in its elementwise kernel has strides.
 _KINDS: Final = {
-    _IMAGES: (r"(?i)nchwtonhwc|nhwctonchw", "Convolutions on tensor cores want NHWC: model.to(memory_format=torch.channels_last), "
+    _IMAGES: (r"(?i)nchwtonhwc|nhwctonchw", "Convolutions on tensor cores prefer NHWC: model.to(memory_format=torch.channels_last), "
         "and x = x.to(memory_format=torch.channels_last) for its input."),
     "type conversions": (r"float\d+\w*_copy_kernel|(?:unrolled_elementwise_kernel|gpu_kernel_impl)<\S*direct_copy|(?i:convert)",
         "Type conversions come from torch.autocast, at each operator, and from .to(): torch.compile fuses them. For inference convert "

@@ -42,12 +42,12 @@ _ADVICE: Final = {
     "": ("If each pass needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
          "launch (grid.sync). A CUDA graph of the passes is less work.",
          "If none does: one launch with one more grid dimension, for the items."),
-    "torch": ("If no pass needs another's result: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). Boxes "
+    "torch": ("If the passes are independent: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). Boxes "
               "or sequences of different size: one call that takes all (F.grid_sample, torch.nested, index_select).",
-              'If each needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
-    "xla": ("If no pass needs another's result: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
-    "cupy": ("If no pass needs another's result: one call over an array with one more dimension.",
-             "If each needs the one before: loop inside one RawKernel, or capture the passes (cupy.cuda.Stream.begin_capture)."),
+              'If each pass needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
+    "xla": ("If the passes are independent: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
+    "cupy": ("If the passes are independent: one call over an array with one more dimension.",
+             "If each pass needs the one before: loop inside one RawKernel, or capture the passes in a CUDA graph (cupy.cuda.Stream.begin_capture)."),
     "numba": ("If each pass needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or in all (cuda.cg.this_grid().sync()).",
               "If none does: one launch whose grid has one more dimension, for the items."),
 }  # fmt: skip

@@ -74,7 +74,7 @@ def find(s: StepFacts) -> StepOutcome:
             torch=(
                 "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...) instead of softmax(q @ k.T) @ v. In BF16 or "
                 "FP16 it uses FlashAttention.",
-                'In a model of Hugging Face: from_pretrained(..., attn_implementation="sdpa").',
+                'In a Hugging Face model: from_pretrained(..., attn_implementation="sdpa").',
             ),
             xla=('Call jax.nn.dot_product_attention(q, k, v, implementation="cudnn").',),
         ),

@@ -198,7 +198,7 @@ def test_hostile_names_stay_data(served: Served) -> None:
         ("analyze", {}, "missing required field `report`"),
         ("analyze", {"report": "two.ncu-rep", "budget_tokens": 10}, ">= 500"),
         ("why", {"finding": "x\x1b[31m/0.0/y"}, "there is no launch 'x\\x1b[31m/0.0'"),
-        ("glossary", {"term": "long scorebord"}, "Near it are Long scoreboard"),
+        ("glossary", {"term": "long scorebord"}, "Similar: Long scoreboard"),
         ("static", {"file": "two.ncu-rep"}, "is not a .cu or .cubin file"),
         ("profile", {"command": ["./app"]}, "there is no tool 'profile'"),
     ],

@@ -18,7 +18,7 @@ What to change
 Where lanes scatter over few addresses (a histogram), count in a copy per block in shared memory, and
 add it up at the block's end; a grid stride makes such ends few. Where all lanes add to one address,
 reduce within the warp first (shuffles, __reduce_add_sync), then within the block. Sums of floats and of
-64 bits in shared memory are loops of compare-and-swap: use 32-bit integers there, or one lane a warp.
+64 bits in shared memory are compare-and-swap loops: use 32-bit integers there, or one lane per warp.
 
 When the advice is wrong
 When addresses are spread, atomics run at close to the speed of stores. Aggregation costs
@@ -77,10 +77,10 @@ _WARPS: Final = (
     "address, reduce within the warp instead."
 )
 _ONE_LANE: Final = (
-    "Let one lane update for all lanes of a warp that meet: reduce within the warp first (__reduce_add_sync or shuffles; to count "
-    "or to reserve places, __ballot_sync and __popc)."
+    "Let one lane update for all lanes of its warp with the same address: reduce within the warp first (__reduce_add_sync or "
+    "shuffles; to count or to reserve places, __ballot_sync and __popc)."
 )
-_NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suffice: these are one instruction, floats and 64 bits are a loop."
+_NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suffice: these take one instruction, floats and 64-bit types a loop."
 #: A histogram, a sum, and how few blocks end with updates, by language.
 _COMBINED: Final[Mapping[str, tuple[str, str, str]]] = {
     "cuda": ("count in a copy per block in shared memory, and add it to global memory once, at the block's end.",
@@ -197,8 +197,8 @@ def _retried(k: Kernel) -> Outcome | None:
     places = {rows[i].address for i in inside}
     elsewhere = {name: (capital(one),) for name, (_, one, _) in _COMBINED.items() if name != "cuda"}
     return k.finding(
-        f"Lanes that update the same addresses retry: warps spend {percent(waiting)} of their time in a loop of compare-and-swap, "
-        f"which an update passes {units.significant(passed / entered, 2)} times.",
+        f"Lanes that update the same addresses retry: warps spend {percent(waiting)} of their time in a compare-and-swap loop, "
+        f"with {units.significant(passed / entered, 2)} iterations per update.",
         Removal(
             "with each update done at once",
             stalls={reason: keep(part, left) for reason, part in parts.items() if part},
@@ -209,7 +209,7 @@ def _retried(k: Kernel) -> Outcome | None:
             "kind_share:atomic stall_share:short_scoreboard stall_share:long_scoreboard stall_share:wait",
         ),
         (*k.advice(_ONE_LANE, **elsewhere), *(_NATIVE,) * shared),
-        "No such loop, or one that warps pass once.",
+        "No such loop, or one iteration per update.",
         locations=k.locate(
             lambda row: float(sum(row.samples.values())) if row.address in places else 0.0,
             "the samples in the loop",

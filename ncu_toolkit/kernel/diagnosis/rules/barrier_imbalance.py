@@ -104,12 +104,12 @@ def _advice(k: Kernel, places: tuple[Location, ...]) -> tuple[str, ...]:
     once = "Reduce once: keep partial results elementwise in the loop, and reduce after it. Triton puts barriers around each reduction."
     return k.advice(
         even,
-        "Replace __syncthreads by __syncwarp or shuffles where only one warp exchanges data.",
+        "Replace __syncthreads by __syncwarp or shuffles where data is exchanged only within a warp.",
         smaller,
         triton=(fewer,) if k.executed("tensor") else (once, fewer),
         numba=(
             even,
-            "Replace cuda.syncthreads by cuda.syncwarp or shuffles where only one warp exchanges data.",
+            "Replace cuda.syncthreads by cuda.syncwarp or shuffles where data is exchanged only within a warp.",
             smaller,
         ),
         warp=(even, smaller),

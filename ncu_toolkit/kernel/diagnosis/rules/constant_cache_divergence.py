@@ -155,7 +155,7 @@ def _busy_alone(k: Kernel) -> Finding | None:
         f"The constant cache is {percent(busy)} busy although few instructions load from it. Lanes probably read "
         "different entries of a table, which are served one at a time.",
         (k.fact("constant_cache_active", ">=", SATURATED), "issue_active"),
-        (f"Collect ncu-toolkit's own set, which counts constant loads: {COLLECT}",),
+        (f"Collect ncu-toolkit's own section set, which counts constant loads: {COLLECT}",),
         "Cycles for each constant load.",
         confidence="low",
     )

@@ -148,7 +148,7 @@ def _at_roof(k: Kernel, sure: bool, evidence: Given) -> Finding:
     if moved and not sure:
         bytes_moved, near = "what its threads request", "the size of the arrays"
         first = (
-            f"Nothing to do, if the arrays that it reads and writes have {units.si(moved, 'B')}. If they have less, several blocks read the same "
+            f"Nothing to do, if the arrays that it reads and writes total {units.si(moved, 'B')}. If they are smaller, several blocks read the same "
             "bytes: let one block serve them all, or schedule those that share data together, so that L2 still holds it."
         )
     other = "Only if the algorithm may change: fuse the kernel with its neighbours, or use a smaller type."

@@ -48,7 +48,7 @@ FEW: Final = Threshold(64.0, "threads for each SM: two warps, of which none hide
 SPLIT: Final = (
     "Split each block's loop over more blocks, by a second dimension of the grid. There should be several blocks per SM. "
     "A second pass combines the parts, or carries from chunk to chunk of a scan.",
-    "Or give each thread fewer results. One that a thread computes in its own loop, such as a row, goes to a warp or a block.",
+    "Or give each thread fewer results. Let a warp or a block compute a result that now takes a thread a whole loop, such as a row.",
     "If nothing can be split, run independent kernels concurrently in streams.",
 )
 _TRITON: Final = (
@@ -101,7 +101,7 @@ def find(k: Kernel) -> Outcome:
     idle = spread < WORKING.value
     counted = k.stated("grid_size", blocks, "<", one_each, f"Blocks of the launch, for {sms} SMs.")
     return k.finding(
-        f"The grid is too small: {few} for {sms} SMs leave the others without work."
+        f"The grid is too small: {few} for {sms} SMs leave the other SMs idle."
         if idle
         else f"The grid is too small: {few} fill {percent(waves)} of the block slots of the SMs, which have room for more warps.",
         Removal("with enough blocks to fill the GPU", balance=balance, parallelism=room),

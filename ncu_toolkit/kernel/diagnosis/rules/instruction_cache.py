@@ -2,7 +2,7 @@
 
 What it is
 Instructions are fetched through small caches: about 768 instructions of 16 bytes for each
-scheduler, some 128 KiB for an SM, then L2. Loops unrolled too far, or many long paths taken by different warps,
+scheduler, about 128 KiB per SM, then L2. Loops unrolled too far, or many long paths taken by different warps,
 overflow them.
 
 Why it costs time

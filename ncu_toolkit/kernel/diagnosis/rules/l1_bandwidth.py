@@ -1,8 +1,8 @@
 """The L1 cache or shared memory of each SM delivers as fast as it can.
 
 What it is
-L1 and shared memory are one unit with one data stage (128 bytes per cycle), one tag stage (a line a
-cycle) and one load/store pipe (an instruction a cycle) for each SM.
+L1 and shared memory are one unit with one data stage (128 bytes per cycle), one tag stage (a line
+per cycle) and one load/store pipe (an instruction per cycle) in each SM.
 
 Why it costs time
 Time is then instructions, lines or wavefronts, over one per cycle.
@@ -128,8 +128,8 @@ def _candidates(k: Kernel) -> str:
         return "Useful data, scattered accesses and bank conflicts look alike here."
     if passes > PASSES.value:
         return (
-            f"Each request takes {units.significant(passes)} wavefronts, the widest coalesced access only {PASSES.value:g}. "
-            "Lanes are scattered in global memory, share banks of shared memory, or update one address."
+            f"Each request takes {units.significant(passes)} wavefronts, where even the widest coalesced access takes only {PASSES.value:g}. "
+            "Lanes access scattered global addresses, conflict in shared-memory banks, or update one address."
         )
     few = f"{units.significant(passes)} wavefronts, as wide accesses and mild conflicts do"
     if passes < SINGLE:

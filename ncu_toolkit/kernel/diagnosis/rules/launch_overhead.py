@@ -1,24 +1,23 @@
-"""Starting the launch, or its blocks, costs as much as the work in it.
+"""Launching the kernel, or its blocks, costs as much as its work.
 
 What it is
 Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code
-and parameters, spreading blocks, waiting for the last store. A kernel that does microseconds of
+and parameters, distributing blocks, waiting for the last store. A kernel that does microseconds of
 work pays as much again; a chain of small kernels pays it each time, and writes to memory what the
 next one reads back.
 
 Why it costs time
 The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the
-same trouble inside: the GPU starts fewer than one block a cycle, and SMs whose blocks end sooner
+same problem inside: the GPU starts less than one block per cycle, and SMs whose blocks end sooner
 stay half empty.
 
 How to confirm
 The duration is a few microseconds, while every resource would need only a fraction of it; or the
-problem is solved by many launches; or blocks start at 0.3 per cycle and more, and SMs that work all
+problem is solved by many launches; or 0.3 blocks or more start per cycle, and SMs that work all
 the time are half empty with no unit busy.
 
 What to change
-Fuse neighbouring kernels; batch many small problems into one launch; capture the sequence in a CUDA
-graph; use a persistent kernel.
+Fuse kernels; batch small problems into one launch; use a CUDA graph, or use a persistent kernel.
 
 When the advice is wrong
 A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems)
@@ -47,7 +46,7 @@ from ncu_toolkit.kernel.diagnosis.rules._launch import shared_wavefront_part
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, CHAIN, FILLED, STARTING, Threshold
 from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US, LAUNCH, RESOURCES
 
-TITLE: Final = "Launch or block overhead"
+TITLE: Final = "Kernel or block launch overhead"
 REQUIRES: Final = ("duration",)
 OPTIONAL: Final = ("waves",)
 NCU: Final = (("SOLBottleneck", "small grid"),)
@@ -76,7 +75,7 @@ SHARE: Final = Threshold(0.3, "overhead is then the largest single part of a sho
 LOOK_FOR: Final = "Fewer and longer launches for the same result."
 FUSE: Final = (
     "Fuse it with the launches before and after it, so that intermediate results stay in registers. "
-    "Where it is launched again and again, loop inside one kernel.",
+    "If it is launched again and again, loop inside one kernel.",
     "Or capture the sequence in a CUDA graph.",
 )
 _CUPY: Final = (
@@ -123,7 +122,7 @@ def find(k: Kernel) -> Outcome:
     time = units.duration
     summary = "Starting and ending this kernel costs as much as its computation."
     if idle := k.launch.idle_us:
-        summary = f"With nothing to do, this kernel takes {time(idle)} of these {time(duration)}."
+        summary = f"Even with nothing to load or store, this kernel takes {time(idle)} of these {time(duration)}."
     return Finding(
         k.rule,
         summary,
@@ -220,7 +219,7 @@ def _short_blocks(k: Kernel) -> Outcome:
     blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
     pace = f"The {blocks} are so short that the SMs wait for new ones. {capital(starts)} start in a cycle, {most} of what the GPU can. {idle}SMs"
     if k.model.busy("blocks") >= STARTING.value:
-        pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} a cycle. SMs"
+        pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} per cycle. SMs"
     return k.finding(
         f"{pace} hold only {percent(fill)} of the warps they could.",
         Removal(

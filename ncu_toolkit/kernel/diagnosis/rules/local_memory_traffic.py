@@ -125,7 +125,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     inside = [i for region in facts.regions if region.depth for i in region.code if i.base in LOCAL]
     stack, where = (
         facts.resources.stack,
-        "but no loop touches it" if facts.looped else "once a thread",
+        "but no loop touches it" if facts.looped else "once per thread",
     )
     if inside:
         where = f"{len(inside)} of its loads and stores are inside loops"

@@ -166,7 +166,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         return None
     hints = [
         f"{resource} down to {units.count(value)}"
-        + (" bytes per block" if resource == "shared memory" else " a thread")
+        + (" bytes per block" if resource == "shared memory" else " per thread")
         for resource, value in next_steps(found).items()
     ]
     never = found.active_blocks == 0

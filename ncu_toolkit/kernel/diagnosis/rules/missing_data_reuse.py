@@ -337,8 +337,8 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outco
     advice: tuple[str, ...] = (larger,)
     if fragments:
         summary = (
-            "Warps load the operands of matrix instructions straight from global memory, each for itself: tensor cores do only "
-            f"{units.significant(intensity, 2)} operations for each byte loaded."
+            "Each warp loads its operands of matrix instructions straight from global memory: tensor cores do only "
+            f"{units.significant(intensity, 2)} operations per byte loaded."
         )
         stage = "Load tiles of both operands into shared memory once per block, and the fragments from there (load_matrix_sync, ldmatrix)."
         advice = (stage, larger)

@@ -129,7 +129,7 @@ def _few_in_flight(k: Kernel, width: float, measured: Evidence | None) -> NoFind
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
         )
     if width >= NARROW.value and k.model.busy("blocks") >= STARTING.value:
-        reason = "Too few bytes are in flight because blocks are short: see Launch or block overhead. One word per lane is normal."
+        reason = "Too few bytes are in flight because blocks are short: see Kernel or block launch overhead. One word per lane is normal."
         return k.ruled_out(reason, measured, k.fact("block_start_active", "<", STARTING))
     if reuse is not None and reuse >= REUSE.value and not _in_pieces(k):
         return k.ruled_out(

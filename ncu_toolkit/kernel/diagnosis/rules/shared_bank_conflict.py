@@ -136,7 +136,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     rows = _addresses.layout(_addresses.in_code(facts), sizes, worst)
     return facts.finding(
         "certain" if facts.block else "likely",
-        f"Lanes of a warp meet in the same banks: {row.base} takes {units.significant(passes)} passes per request where "
+        f"Lanes of a warp hit the same banks: {row.base} takes {units.significant(passes)} passes per request where "
         f"{units.significant(least)} would do{_why(worst)}.",
         (
             evidence("wavefronts", "Passes per request", passes, "", "Wavefronts through the banks, at the worst access.", (least, ">")),

@@ -5,7 +5,7 @@ What it is
 Every load and store of shared memory passes through the memory input/output (MIO) queue and the
 load/store pipe, which takes one warp instruction a cycle for the four schedulers together, or one
 in two cycles on Turing, GA10x, Ada and RTX Blackwell. With two loads for each multiply-add the
-schedulers could issue 2.7 loads a cycle, and 128 FP32 lanes could use eight.
+schedulers could issue 2.7 loads per cycle, and 128 FP32 lanes could use eight.
 
 Why it costs time
 The arithmetic pipes could do four warp instructions per cycle; they wait until the queue has room
@@ -306,7 +306,7 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
-        return f"Its instructions cost issue slots: {percent(share)} of them only move values between shared memory and registers."
+        return f"Its instructions take the issue slots: {percent(share)} of the instructions only move values between shared memory and registers."
     if _queued(waits):
         return (
             f"Shared-memory loads fill the MIO queue. Warps spend {percent(queue)} of their time waiting to issue one "

@@ -8,7 +8,7 @@ Why it costs time
 Not known. A guess would mislead.
 
 How to confirm
-Collect ncu-toolkit's own set for this launch and diagnose again.
+Collect ncu-toolkit's own section set for this launch and diagnose again.
 
 What to change
 Nothing yet. Read the largest stalls and the busiest units listed here.

@@ -10,7 +10,7 @@ Each path costs issue slots and latency as if all lanes took it. With half of th
 warp needs twice the instructions for the same work.
 
 How to confirm
-Active lanes an instruction well below 32, and branches that diverge (Nsight's branch uniformity
+Active lanes per instruction well below 32, and branches that diverge (Nsight's branch uniformity
 below 100%, or branches in the SASS with few lanes behind them; BSSY/BSYNC around them). A high
 uniformity alone refutes nothing: a loop that few lanes are still in is uniform for those.
 
@@ -24,7 +24,7 @@ Idle lanes are not divergence where no branch splits them: predicated instructio
 a multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
 see Idle threads. Code that only some lanes need anyway (one lane writing a result) is not
 a defect. When memory is the limit, idle lanes cost little: paths that become one move the same bytes,
-and wait for them as long.
+and wait just as long for them.
 
 Source
 CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of
