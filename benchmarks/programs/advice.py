@@ -4,7 +4,8 @@ several conditions, and all versions run on one GPU in turns.
     python -m benchmarks.programs.advice prepare WORK    tasks for agents: sources and evidence, in batches
     python -m benchmarks.programs.advice collect WORK    their versions into benchmarks/programs/advised
     python -m benchmarks.programs.advice run OUT         needs a GPU: every version in turns
-    python -m benchmarks.programs.advice score OUT       no GPU: what each condition gained
+    python -m benchmarks.programs.advice score OUT       no GPU: what each condition gained, into docs/advice.md,
+                                                         and the rules' records, into the package
 
 Conditions: `source` (the program alone), `nsys` (and the tables of `nsys stats`, computed here from
 the recording that the answer is from), `answer` (and what `ncu-toolkit analyze` prints of that recording
@@ -50,6 +51,8 @@ FASTER: Final = 1.05
 #: Part of the gain that is known to be possible, below which advice did not do what it should.
 HALF: Final = 0.5
 PAGE: Final = HERE.parents[1] / "docs" / "advice.md"
+#: The records, as the package has them.
+SHIPPED: Final = HERE.parents[1] / "ncu_toolkit" / "data" / "followed.json"
 WORDS: Final = {
     "source": "the source",
     "nsys": "source and nsys statistics",
@@ -482,6 +485,12 @@ def records(trials: Sequence[Trial]) -> dict[str, tuple[int, int, float]]:
     }  # fmt: skip
 
 
+def shipped(trials: Sequence[Trial]) -> str:
+    """The records as the package has them: of each rule programs, those made faster, median speedup."""
+    rows = (f" {json.dumps(rule)}: {json.dumps(each)}" for rule, each in records(trials).items())
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
 def page(trials: Sequence[Trial]) -> str:
     """The generated part of docs/advice.md."""
     why = tomllib.loads((ADVISED / "explained.toml").read_text(encoding="utf-8"))
@@ -548,7 +557,9 @@ def main() -> None:
     elif given.action == "run":
         run_all(given.folder, given.seconds, given.rounds)
     else:
-        update(PAGE, page(read(given.folder)))
+        trials = read(given.folder)
+        update(PAGE, page(trials))
+        SHIPPED.write_text(shipped(trials), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """python -m benchmarks.programs.cases [--write]: what fixes achieved of the ceilings that they had.
 
 Prints the cases by cause, and how well they predict each other. `--write` puts them into
-ncu_toolkit/kernel/diagnosis/achieved.py. A program counts once for each cause. The cases are
+ncu_toolkit/data/achieved.json. A program counts once for each cause. The cases are
 
 - the programs of `score.development` whose label is the first cause that is found (score.py),
 - pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is the first
@@ -13,7 +13,6 @@ ncu_toolkit/kernel/diagnosis/achieved.py. A program counts once for each cause. 
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from collections import defaultdict
@@ -35,12 +34,11 @@ from ncu_toolkit.program.traces.replay import Replay
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TRIALS: Final = ROOT / "docs" / "data" / "try.json"
-MODULE: Final = Path(achieved.__file__)
+SHIPPED: Final = ROOT / "ncu_toolkit" / "data" / "achieved.json"
 #: Causes whose time has no kernel.
 HELD_UP: Final = frozenset(
     ("launch-bound", "host-sync", "host-work", "host-copy", "serial-copies", "allocation-in-step")
 )
-_GENERATED: Final = re.compile(r"(    # generated\n).*(    # end of generated\n)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -166,10 +164,9 @@ def evaluate(given: Sequence[Achieved]) -> Evaluation | None:
 
 
 def written(given: Sequence[Achieved]) -> str:
-    """The module with these cases as its table."""
-    rows = "".join(f'    ("{c.cause}", "{c.program}", {c.share:.2f}),\n' for c in given)
-    text = MODULE.read_text(encoding="utf-8")
-    return _GENERATED.sub(lambda found: found[1] + rows + found[2], text)
+    """The cases as the package has them: cause, program and share."""
+    rows = (f' ["{c.cause}", "{c.program}", {c.share:.2f}]' for c in given)
+    return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def table(given: Sequence[Achieved]) -> list[str]:
@@ -200,7 +197,7 @@ def main() -> int:
     labels = score.read_labels(score.FOLDER)
     given = cases(score.development(score.FOLDER / "recordings", labels))
     if "--write" in sys.argv[1:]:
-        write_atomic(MODULE, written(given).encode())
+        write_atomic(SHIPPED, written(given).encode())
     print("\n".join(table(given)))
     return 0
 

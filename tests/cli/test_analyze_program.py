@@ -19,6 +19,7 @@ import ncu_toolkit
 from ncu_toolkit.base.core.errors import EXIT_INPUT, EXIT_OK, EXIT_USAGE, InputProblem
 from ncu_toolkit.base.model import Launch
 from ncu_toolkit.cli import main
+from ncu_toolkit.kernel.diagnosis import achieved
 from ncu_toolkit.kernel.pages import json as documents
 from ncu_toolkit.program.analysis import program
 from ncu_toolkit.program.model import Trace
@@ -101,7 +102,8 @@ def test_several_traces_have_an_answer_each(run: Run) -> None:
     assert twice.out == run("naive.ncu-trace").out
 
 
-def test_json_follows_its_schema(run: Run) -> None:
+def test_json_follows_its_schema(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(achieved, "FOLLOWED", {"host-copy": (5, 4, 3.0)})
     ended = run(
         "loader.ncu-trace", "naive.ncu-trace", "torn.ncu-trace", "naive.ncu-rep", "--format", "json"
     )
@@ -116,6 +118,9 @@ def test_json_follows_its_schema(run: Run) -> None:
     for each in document["programs"]:
         parts = sum(part["us"] for part in each["account"]["parts"])
         assert parts == pytest.approx(each["account"]["wall_us"])
+    loader, naive = (each["findings"] for each in document["programs"])
+    assert loader[0]["tested"] == [4, 5]
+    assert [each["tested"] for each in (*loader[1:], *naive)] == [None] * len((*loader[1:], *naive))
     kernels = {each["kernel"]: each for each in document["programs"][1]["kernels"]}
     assert kernels["naive"]["diagnosis"]["bottleneck"] == "uncoalesced-global-access"
     assert kernels["other"]["diagnosis"] is None

@@ -7,7 +7,7 @@ import random
 import program_traces
 import pytest
 
-from ncu_toolkit.kernel.diagnosis import achieved
+from ncu_toolkit.kernel.diagnosis import achieved, glossary
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.program.diagnosis import diagnose_program
 from ncu_toolkit.program.model import ProgramDiagnosis, Trace
@@ -26,6 +26,19 @@ def test_the_table_is_of_known_causes() -> None:
     assert {cause for cause, _, _ in achieved.CASES} <= causes
     assert all(share > 0 for _, _, share in achieved.CASES)
     assert len({case[:2] for case in achieved.CASES}) == len(achieved.CASES)
+    assert set(achieved.FOLLOWED) <= causes
+    assert all(0 <= faster <= programs > 0 for programs, faster, _ in achieved.FOLLOWED.values())
+
+
+def test_few_programs_make_no_record_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"host-sync": (2, 2, 3.0), "host-copy": (3, 0, 1.0)}
+    monkeypatch.setattr(achieved, "FOLLOWED", known)
+    assert achieved.tested("host-sync") is None
+    assert "in 2 short test programs" in glossary.record("host-sync")
+    assert achieved.tested("host-copy") == (0, 3), "that none became faster is shown too"
+    assert "0 became faster, median speedup 1.00×" in glossary.record("host-copy")
+    assert achieved.tested("fp32-matmul") is None
+    assert glossary.record("fp32-matmul") == ""
 
 
 def test_a_cause_with_enough_cases_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

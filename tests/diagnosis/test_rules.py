@@ -114,15 +114,15 @@ def test_rules_do_not_look_at_names() -> None:
 def test_no_file_names_a_rule_of_another() -> None:
     """What others ask of a rule it declares. "unknown" is also an English word and goes unchecked;
     words for readers may say "see <title>". A switch names the causes that it is for: a rule does
-    not know what can be tried (test_switches.py tests that those names exist). So do measured savings
-    (achieved.py), and a cause of a step that their own kernels have too."""
+    not know what can be tried (test_switches.py tests that those names exist). So does a cause
+    of a step that their own kernels have too."""
     ids = set(bottleneck_ids()) - {"unknown"}
     titles = set(map(title, ids))
     for path in (ROOT / "ncu_toolkit").rglob("*.py"):
         own = path.stem.replace("_", "-") if path.parent.name == "rules" else ""
         tree = ast.parse(path.read_text(encoding="utf-8"))
         named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-        if path.parent.parts[-2:] == ("program", "rules") or path.name == "achieved.py":
+        if path.parent.parts[-2:] == ("program", "rules"):
             continue
         assert not named & ids - {own}, f"{path.relative_to(ROOT)} names a rule"
         for words in (word for word in named if isinstance(word, str)):

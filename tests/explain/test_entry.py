@@ -16,7 +16,7 @@ from ncu_toolkit.base.metrics import registry
 from ncu_toolkit.cli import GROUPS, cli, commands, main
 from ncu_toolkit.kernel.analysis import answers
 from ncu_toolkit.kernel.analysis.analyze import Options, analyze
-from ncu_toolkit.kernel.diagnosis import glossary, time_model
+from ncu_toolkit.kernel.diagnosis import achieved, glossary, time_model
 from ncu_toolkit.kernel.diagnosis.rules.reference import rules
 from ncu_toolkit.kernel.explain import entry
 from ncu_toolkit.kernel.pages.html import write_analysis, write_answer
@@ -42,6 +42,13 @@ def test_an_entry_of_a_cause_has_all_parts(name: str) -> None:
         assert glossary.picture(name)["before"]["note"] in text
     titles = term.title, *getattr(rules()[name], "ALSO_CALLED", ())
     assert [shown for shown in titles if glossary.lookup(shown) != term] == []
+
+
+def test_an_entry_has_the_record_of_its_advice() -> None:
+    for name in rules():
+        text = entry.markdown(glossary.lookup(name), MEASURED)
+        assert ("## What the advice did in tests\n" in text) == (name in achieved.FOLLOWED)
+        assert glossary.record(name) in text
 
 
 def test_stall_reasons_and_units_are_explained_with_the_bottlenecks_that_show_as_them() -> None:

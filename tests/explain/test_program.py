@@ -16,6 +16,7 @@ from ncu_toolkit.base.model import Diagnosis, Finding, Launch, NoFinding
 from ncu_toolkit.base.model.profile import Advice
 from ncu_toolkit.base.render import html, markdown
 from ncu_toolkit.base.render.text import plain_text
+from ncu_toolkit.kernel.diagnosis import achieved
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.program.explain import program as explain
 from ncu_toolkit.program.model import (
@@ -229,6 +230,38 @@ def test_every_writer_shows_the_same(form: str) -> None:
     ):
         assert words in text, words
     assert "()" not in text
+
+
+TESTED = "Following the advice for this cause made 4 of 5 short test programs faster."
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "brief", "html"])
+def test_the_first_cause_says_in_how_many_programs_its_advice_helped(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = {
+        "text": plain_text, "markdown": markdown.markdown, "brief": markdown.brief,
+        "html": html.fragment,
+    }[form]  # fmt: skip
+    followed = {FP32.rule: (5, 4, 119.0), SPELLED.rule: (9, 8, 2.0)}
+    monkeypatch.setattr(achieved, "FOLLOWED", followed)
+    text = plain(str(write(explain.program_answer(gpt()))))
+    at = text.index(TESTED)
+    assert text.index("use BF16.") < at < text.index("all three"), "after its advice"
+    assert " of 9 short" not in text, "of the first cause alone"
+    monkeypatch.setattr(achieved, "FOLLOWED", {FP32.rule: (2, 2, 119.0)})
+    assert "short test programs" not in plain(str(write(explain.program_answer(gpt()))))
+
+
+def test_a_record_follows_its_cause_below_another_first_card(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(achieved, "FOLLOWED", {OPTIMIZER.rule: (5, 4, 119.0)})
+    (profile, *_) = recorded.run_of(recorded.FOLDERS[0]).profiles
+    small = gpt(findings=(OPTIMIZER,), together_us=2_400.0)
+    roof = Finding("tensor-pipe", "Busy.", "medium", (), None, (), (), good=True)
+    first, second = explain.program_answer(small, {0: (profile, Diagnosis((roof,)))}).cards
+    assert (first.tested, second.tested) == ("", TESTED)
 
 
 def test_gains_of_three_kinds() -> None:

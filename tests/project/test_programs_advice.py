@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.programs import advice
+from ncu_toolkit.kernel.diagnosis import achieved
 
 
 def ran(us: float, result: float = 1.0, steps: int = 4, **other: object) -> dict[str, Any]:
@@ -53,6 +54,16 @@ def test_a_rule_s_record_counts_programs_whose_advice_was_followed() -> None:
         trial("cuda_c", "no", followed=ran(20.0)),
     ]
     assert advice.records(trials) == {"launch-bound": (2, 1, 1.51)}
+
+
+def test_the_records_in_the_package_are_those_of_the_times() -> None:
+    trials = advice.read(advice.ADVISED)
+    assert advice.SHIPPED.read_text(encoding="utf-8") == advice.shipped(trials), (
+        "run python -m benchmarks.programs.advice score benchmarks/programs/advised"
+    )
+    assert {rule: tuple(each) for rule, each in achieved.FOLLOWED.items()} == advice.records(trials)
+    text = advice.PAGE.read_text(encoding="utf-8")
+    assert f"\n{advice.page(trials)}\n" in text, "the page has the same figures"
 
 
 def test_the_control_has_another_cause_at_the_program_s_own_line() -> None:

@@ -180,6 +180,8 @@ class Card:
     where: tuple[CodeLine, ...] = ()
     """The line that costs most; then the one that the verdict points at, where it is another."""
     do: tuple[str, ...] = ()
+    tested: str = ""
+    """In how many test programs that advice helped; empty where too few are known."""
     expect: str = ""
     also: str = ""
     """The next cause and its gain: `Grid too small, about 2.2× faster`; empty where none is worth a word."""

@@ -172,6 +172,7 @@ class FindingView:
     """Id of a cause of a step, which names its page."""
     strip: Strip | None = None
     """Of a cause of a step: the step, and the step without it."""
+    tested: str = ""
 
 
 @dataclass(frozen=True)

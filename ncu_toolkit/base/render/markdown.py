@@ -98,6 +98,8 @@ def _card(card: Card, label: str) -> Iterator[str]:
         yield f"- **called** {md(card.called)}"
     for step in card.do:
         yield f"- **do** {md(step)}"
+    if card.tested:
+        yield f"- **tested** {md(card.tested)}"
     for row in card.then:
         yield f"- **then** {md(' · '.join(filter(None, row)))}"
     for label, text in card.remarks:
@@ -135,6 +137,8 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
         yield f"   where: {parts}{f' ({line.cost})' if line.cost else ''}"
     if card.do:
         yield f"   do: {' '.join(card.do)}"
+    if card.tested:
+        yield f"   tested: {card.tested}"
     for row in card.then:
         yield f"   then: {' · '.join(filter(None, row))}"
     for label, text in card.remarks:

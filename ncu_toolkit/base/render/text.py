@@ -350,6 +350,8 @@ def card_lines(
     for number, step in enumerate(card.do, 1):
         text = Text(f"{number}. {step}" if several else step)
         yield from _labelled("do" if number == 1 else "", text, width, 3 * several)
+    if card.tested:
+        yield from _labelled("tested", Text(card.tested), width)
     for at, line in enumerate(_columns(card.then, width - _LABEL)):
         yield from _labelled("" if at else "then", line, width)
     for label, note in card.remarks:

@@ -67,6 +67,7 @@ class KernelDigest(msgspec.Struct, frozen=True, omit_defaults=True):
     confidence: str = ""
     where: tuple[Place, ...] = ()
     do: Annotated[tuple[str, ...], msgspec.Meta(description="changes that remove the cause")] = ()
+    tested: Annotated[str, msgspec.Meta(description="test programs that `do` made faster")] = ""
     why: str = ""
     expect: Annotated[str, msgspec.Meta(description="what the next profile should show")] = ""
     missing: Annotated[str, msgspec.Meta(description="what the report lacks")] = ""
@@ -126,9 +127,9 @@ class LaunchIds:
 
 
 #: Fields of a card that are shown as they are.
-_SAME: Final = ("kernel", "title", "gain", "confidence", "expect", "missing", "gpu", "shape", "busy", "waiting")  # fmt: skip
+_SAME: Final = ("kernel", "title", "gain", "confidence", "tested", "expect", "missing", "gpu", "shape", "busy", "waiting")  # fmt: skip
 #: Fields that a launch in short lacks.
-_FULL: Final = ("why", "expect", "missing", "gpu", "shape", "busy", "waiting", "others")
+_FULL: Final = ("tested", "why", "expect", "missing", "gpu", "shape", "busy", "waiting", "others")
 
 
 def encoded(value: Any) -> bytes:
@@ -240,8 +241,8 @@ def _one(shown: Answer, parts: Sequence[PartDigest], name: str, room: _Room) -> 
     every = [*parts, *(PartDigest(each, lines=tuple(map(plain, lines))) for each, lines in asides)]
     found = next((part for part in every if part.id == name.partition(":")[0]), None)
     if found is None:
-        known = ", ".join(part.id for part in every)
-        raise UsageProblem(f"there is no part '{plain(name, 40)}'", f"Parts are {known}")
+        known = f"Parts are {', '.join(part.id for part in every)}"
+        raise UsageProblem(f"there is no part '{plain(name, 40)}'", known)
     empty = replace(found, rows=(), lines=(), left_out="9999 more rows")
     if len(encoded(empty)) * 2 > room.left:
         title = _clipped(found.title)
@@ -267,8 +268,7 @@ def _named(base: Digest, left: Sequence[str], shown: int) -> Digest:
 def _chosen(cards: Sequence[KernelDigest], room: _Room) -> tuple[KernelDigest, ...]:
     """Launches in full or in short, as many as fit: the first few in full, then as many as possible
     in short, and what is left of the room makes these full."""
-    found: list[KernelDigest] = []
-    most = LAUNCH * BYTES
+    found, most = list[KernelDigest](), LAUNCH * BYTES
     cut = {name: type(getattr(KernelDigest(), name))() for name in _FULL}
     for at, card in enumerate(cards):
         short = replace(card, where=card.where[:1], do=card.do[:1], short=True, **cut)

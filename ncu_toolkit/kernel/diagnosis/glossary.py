@@ -13,11 +13,12 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any, Final
 
+from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import UsageProblem
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.document.tables import Definition, Definitions
 from ncu_toolkit.base.metrics import registry
-from ncu_toolkit.kernel.diagnosis import figures
+from ncu_toolkit.kernel.diagnosis import achieved, figures
 from ncu_toolkit.kernel.diagnosis.kernel import capital
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules.reference import page, rules
@@ -193,6 +194,19 @@ def _page(name: str, sections: Mapping[str, str]) -> Iterator[tuple[str, str, st
             for side in ("before", "after"):
                 if code := excerpt.get(f"{side}_code"):
                     yield side.title(), code.strip(), excerpt.get("language", "cuda")
+    if known := record(name):
+        yield "What the advice did in tests", known, ""
+
+
+def record(name: str) -> str:
+    """What became of test programs in which a cause's advice was followed; empty for no such programs."""
+    programs, faster, median = achieved.FOLLOWED.get(name, (0, 0, 0.0))
+    known = (
+        f"Coding agents followed the advice for this cause, wholly or in part, in {units.counted(programs, 'short test program')} "
+        f"with one known slow part: {faster} became faster, {'median ' * (programs > 1)}speedup {units.ratio(median)}. "
+        "Real programs have more than one slow part, so expect less. docs/advice.md has all programs."
+    )
+    return known if programs else ""
 
 
 def _drawn(about: Mapping[str, Any]) -> Iterator[str]:

@@ -105,12 +105,8 @@ def _ranks(job: Job) -> Table:
         Spec("last", cell=lambda row: f"{row.last} of {job.in_step}"),
     )  # fmt: skip
     left = len(job.rows) - len(rows)
-    note = (
-        f"{counted(left, 'rank')} that wait least, and are waited for least, are left out."
-        if left
-        else ""
-    )
-    return table("Ranks, a mean step", specs, rows, note)
+    note = f"{counted(left, 'rank')} that wait least, and are waited for least, are left out."
+    return table("Ranks, a mean step", specs, rows, note * bool(left))
 
 
 def _exchanges(job: Job) -> Table:

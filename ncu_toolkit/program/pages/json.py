@@ -24,7 +24,7 @@ from ncu_toolkit.kernel.pages.json import comparison_document as compared_docume
 from ncu_toolkit.program.analysis import reported
 from ncu_toolkit.program.analysis.changes import StepChange
 from ncu_toolkit.program.analysis.program import Programs
-from ncu_toolkit.program.explain.program import Judged, step_kernels
+from ncu_toolkit.program.explain.program import Judged, step_kernels, tested_of
 from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial
 from ncu_toolkit.program.traces.ranks import Job
 
@@ -38,7 +38,6 @@ def report_document(analysis: Analysis, omitted_launches: int = 0) -> str:
 
 def program_document(programs: Programs, top: int | None = None) -> str:
     """Programs by their traces, with the `top` kernels of each step."""
-
     return document_of(
         "program",
         files=[
@@ -126,7 +125,7 @@ def program_of(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[
             ],
         },
         "findings": [
-            {**as_plain(each), "launches": len(each.ops), "gaps": len(each.gaps)} for each in found.findings
+            {**as_plain(each), "launches": len(each.ops), "gaps": len(each.gaps), "tested": tested_of(found, each)} for each in found.findings
         ],
         "together_us": finite(found.together_us),
         "considered": as_plain(found.considered),

@@ -400,7 +400,7 @@ def _finding(found: ProgramDiagnosis, each: StepFinding) -> FindingView:
         Cell(program.saving(each, found), each.ceiling_us, bar=part), tuple(map(visible, each.arithmetic)),
         program.steps_of(each), "", evidence_table(each.evidence, "Evidence"),
         table("Where", specs, each.where, key="where") if each.where else None, each.rule,
-        None if each.good else strip_of(found, [each], "this fix"),
+        None if each.good else strip_of(found, [each], "this fix"), program.tested_text(found, each),
     )  # fmt: skip
 
 

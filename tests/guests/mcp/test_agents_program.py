@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,12 @@ import program_traces
 import pytest
 import report_files
 
-from benchmarks.programs import many_ranks
+from benchmarks.programs import advice, many_ranks
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.guests.mcp import digest, root, tools
 from ncu_toolkit.guests.mcp.reports import Reports
 from ncu_toolkit.guests.mcp.root import Root
+from ncu_toolkit.kernel.diagnosis import achieved
 from ncu_toolkit.program.traces.files import write_trace
 
 
@@ -72,6 +74,18 @@ def test_a_trace_is_answered_and_explained(served: Served) -> None:
     text = json.dumps([shown, why, where])
     assert "/tmp" not in text
     assert str(served.folder) not in text
+
+
+def test_a_model_gets_the_record_of_the_first_cause(served: Served) -> None:
+    name = "torch_fraud_monitor.before.ncu-trace"
+    shutil.copy(advice.RECORDINGS / name, served.folder)
+    first, *others = served.call("analyze", report=name)["launches"]
+    faster, programs = achieved.tested(first["cause"]) or (0, 0)
+    assert f"made {faster} of {programs} short test programs faster" in first["tested"]
+    assert not any("tested" in each for each in others)
+    first = served.call("analyze", report="gpt.ncu-trace")["launches"][0]
+    assert achieved.tested(first["cause"]) is None
+    assert "tested" not in first
 
 
 def test_a_folder_of_ranks_is_one_answer(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
