@@ -3,7 +3,6 @@
 Each ping gives half a second of baseband samples a channel.  We correlate it
 with the transmitted chirp and read range and level of the strongest echo.
 """
-
 import json
 import statistics
 import time
@@ -14,7 +13,7 @@ import numpy as np
 SEED = 812
 CHANNELS = 256
 SAMPLE_RATE = 96_000
-SAMPLES = 48_000  # half a second of listening
+SAMPLES = 48_000          # half a second of listening
 PULSE = 4_000
 BANDWIDTH = 20_000.0
 SOUND_SPEED = 1500.0
@@ -43,9 +42,9 @@ def receive(pulse, ping):
     target = 18_000 + 1_500 * ping
     for ch in range(CHANNELS):
         delay = target + ch // 4
-        data[ch, delay : delay + PULSE] += 3.0 * pulse
+        data[ch, delay:delay + PULSE] += 3.0 * pulse
         for at in rng.integers(0, SAMPLES - PULSE, 4):
-            data[ch, at : at + PULSE] += 0.6 * pulse
+            data[ch, at:at + PULSE] += 0.6 * pulse
     return data
 
 
@@ -77,14 +76,9 @@ class PulseCompressor:
 
 
 envelope_peak = cp.ReductionKernel(
-    "complex64 z",
-    "float32 power",
+    "complex64 z", "float32 power",
     "z.real() * z.real() + z.imag() * z.imag()",
-    "max(a, b)",
-    "power = a",
-    "0.0f",
-    "envelope_peak",
-)
+    "max(a, b)", "power = a", "0.0f", "envelope_peak")
 
 
 class Ranger:
@@ -124,16 +118,12 @@ def main():
         sync()
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
-    print(
-        json.dumps(
-            {
-                "program": "cupy_hydrophone_ranging",
-                "steps": step,
-                "us": statistics.median(times),
-                "result": [float(ranger.level.mean()) / step, float(ranger.ranges[0]) / step],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "cupy_hydrophone_ranging",
+        "steps": step,
+        "us": statistics.median(times),
+        "result": [float(ranger.level.mean()) / step, float(ranger.ranges[0]) / step],
+    }))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Recover an object from far-field diffraction magnitudes with hybrid input-output."""
-
 import json
 import time
 
@@ -8,7 +7,7 @@ import cupy as cp
 NAME = "cupy_phase_retrieval"
 SIZE = 2048
 BETA = 0.8
-ITERATIONS = 10  # HIO iterations between two looks at the error
+ITERATIONS = 10          # HIO iterations between two looks at the error
 WARMUP, BLOCKS, PER_BLOCK = 5, 6, 5
 
 
@@ -90,16 +89,12 @@ def main():
     times.sort()
 
     curve = cp.asnumpy(history)
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [float(curve[0]), float(curve[-1]), float(cp.abs(recon.obj).mean())],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [float(curve[0]), float(curve[-1]), float(cp.abs(recon.obj).mean())],
+    }))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Fine-tune a small BERT on triage of short clinic notes (synthetic tokens)."""
-
 import json
 import statistics
 import time
@@ -48,8 +47,8 @@ class Collator:
         mask = np.zeros((len(notes), width), dtype=np.int64)
         for row, note in enumerate(notes):
             note = note[:width]
-            ids[row, : len(note)] = note
-            mask[row, : len(note)] = 1
+            ids[row, :len(note)] = note
+            mask[row, :len(note)] = 1
         return {
             "input_ids": torch.from_numpy(ids).pin_memory(),
             "attention_mask": torch.from_numpy(mask).pin_memory(),
@@ -89,7 +88,8 @@ def main():
     notes, urgency = write_notes(STEPS * BATCH)
     collate = Collator()
     batches = [
-        collate(notes[i : i + BATCH], urgency[i : i + BATCH]) for i in range(0, len(notes), BATCH)
+        collate(notes[i:i + BATCH], urgency[i:i + BATCH])
+        for i in range(0, len(notes), BATCH)
     ]
 
     model = build_model().cuda().train()
@@ -110,16 +110,12 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
-    print(
-        json.dumps(
-            {
-                "program": "hf_clinic_notes",
-                "steps": STEPS,
-                "us": statistics.median(times),
-                "result": [total.item() / STEPS],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "hf_clinic_notes",
+        "steps": STEPS,
+        "us": statistics.median(times),
+        "result": [total.item() / STEPS],
+    }))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Each gauge follows log q = log a + b * log(h - h0); its three parameters are refined
 by damped Gauss-Newton on the gauge's own record of field measurements.
 """
-
 import json
 import time
 
@@ -92,20 +91,16 @@ def main():
     times.sort()
 
     fitted = np.asarray(theta)
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [
-                    float(np.asarray(misfit).mean()),
-                    float(fitted[:, 0].mean()),
-                    float(fitted[:, 1].mean()),
-                ],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [
+            float(np.asarray(misfit).mean()),
+            float(fitted[:, 0].mean()),
+            float(fitted[:, 1].mean()),
+        ],
+    }))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Profiles of temperature, salinity and velocity on 128 levels go in, their
 tendencies come out.  Weights are kept in float32, products run in bfloat16.
 """
-
 import functools
 import json
 import os
@@ -41,11 +40,7 @@ def init_params(key):
     return {
         "embed": dense(FIELDS * LEVELS, WIDTH),
         "blocks": [
-            {
-                "scale": jnp.ones(WIDTH),
-                "up": dense(WIDTH, HIDDEN),
-                "down": dense(HIDDEN, WIDTH, 0.3),
-            }
+            {"scale": jnp.ones(WIDTH), "up": dense(WIDTH, HIDDEN), "down": dense(HIDDEN, WIDTH, 0.3)}
             for _ in range(DEPTH)
         ],
         "head": dense(WIDTH, FIELDS * LEVELS, 0.1),
@@ -78,10 +73,11 @@ def train_step(state, profiles, tendencies):
     params, first, second, count, total = state
     loss, grads = jax.value_and_grad(loss_fn)(params, profiles, tendencies)
     count = count + 1
-    rate = LEARNING_RATE * jnp.sqrt(1 - BETA2**count) / (1 - BETA1**count)
+    rate = LEARNING_RATE * jnp.sqrt(1 - BETA2 ** count) / (1 - BETA1 ** count)
     first = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, first, grads)
     second = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, second, grads)
-    params = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) + EPS), params, first, second)
+    params = jax.tree.map(
+        lambda p, m, v: p - rate * m / (jnp.sqrt(v) + EPS), params, first, second)
     return params, first, second, count, total + loss
 
 
@@ -95,23 +91,16 @@ def make_columns(key):
     mixing = 1.0 / (1.0 + jnp.exp(4.0 - 200.0 * shear))
     flux = mixing * gradient
     tendency = jnp.diff(flux, axis=-1, prepend=0.0) * 10.0
-    return (
-        profile.reshape(BATCH, -1).astype(jnp.bfloat16),
-        tendency.reshape(BATCH, -1).astype(jnp.float32),
-    )
+    return (profile.reshape(BATCH, -1).astype(jnp.bfloat16),
+            tendency.reshape(BATCH, -1).astype(jnp.float32))
 
 
 def main():
     key = jax.random.key(SEED)
     pool = [make_columns(k) for k in jax.random.split(jax.random.fold_in(key, 1), POOL)]
     params = jax.jit(init_params)(key)
-    state = (
-        params,
-        jax.tree.map(jnp.zeros_like, params),
-        jax.tree.map(jnp.zeros_like, params),
-        jnp.zeros((), jnp.float32),
-        jnp.zeros((), jnp.float32),
-    )
+    state = (params, jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params),
+             jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
     step = 0
 
     def run(state, count):
@@ -128,16 +117,12 @@ def main():
         state = run(state, BLOCK_STEPS)
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
-    print(
-        json.dumps(
-            {
-                "program": "jax_ocean_emulator",
-                "steps": step,
-                "us": statistics.median(times),
-                "result": [float(state[-1]) / step],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "jax_ocean_emulator",
+        "steps": step,
+        "us": statistics.median(times),
+        "result": [float(state[-1]) / step],
+    }))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Forecast glacier runoff from station series with an MLP-Mixer, under Lightning."""
-
 import json
 import statistics
 import time
@@ -141,28 +140,17 @@ def main():
     loader = torch.utils.data.DataLoader(StationBatches("cuda"), batch_size=None, num_workers=0)
     timer = BlockTimer()
     trainer = pl.Trainer(
-        accelerator="gpu",
-        devices=1,
-        max_epochs=1,
-        callbacks=[timer],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+        accelerator="gpu", devices=1, max_epochs=1, callbacks=[timer], logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
     trainer.fit(model, loader)
 
     norm = torch.stack([p.detach().float().norm() for p in model.parameters()]).norm()
-    print(
-        json.dumps(
-            {
-                "program": "lightning_glacier_mixer",
-                "steps": timer.done,
-                "us": statistics.median(timer.times),
-                "result": [model.loss_sum.item() / STEPS, norm.item()],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "lightning_glacier_mixer",
+        "steps": timer.done,
+        "us": statistics.median(timer.times),
+        "result": [model.loss_sum.item() / STEPS, norm.item()],
+    }))
 
 
 if __name__ == "__main__":

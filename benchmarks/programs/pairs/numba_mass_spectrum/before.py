@@ -1,5 +1,4 @@
 """Build a time-of-flight mass spectrum from digitised ion hits and smooth it."""
-
 import json
 import math
 import time
@@ -108,21 +107,17 @@ def main():
 
     spectrum = device.spectrum.copy_to_host()
     smoothed = device.smoothed.copy_to_host()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [
-                    float(spectrum.sum(dtype=np.int64)),
-                    float(spectrum.max()),
-                    float(smoothed.max()),
-                    float(np.dot(smoothed.astype(np.float64), np.arange(BINS)) / smoothed.sum()),
-                ],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [
+            float(spectrum.sum(dtype=np.int64)),
+            float(spectrum.max()),
+            float(smoothed.max()),
+            float(np.dot(smoothed.astype(np.float64), np.arange(BINS)) / smoothed.sum()),
+        ],
+    }))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Predict the glass transition temperature of polymer fragments with a GIN and a gated readout."""
-
 import json
 import time
 
@@ -57,10 +56,8 @@ class PolymerNet(nn.Module):
         self.conv1 = gin(FEATURES, HIDDEN)
         self.conv2 = gin(HIDDEN, HIDDEN)
         self.value = nn.Sequential(
-            nn.Linear(HIDDEN, WIDE),
-            nn.ReLU(),
-            nn.Linear(WIDE, WIDE),
-            nn.ReLU(),
+            nn.Linear(HIDDEN, WIDE), nn.ReLU(),
+            nn.Linear(WIDE, WIDE), nn.ReLU(),
             nn.Linear(WIDE, HIDDEN),
         )
         self.gate = nn.Linear(HIDDEN, HIDDEN)
@@ -112,16 +109,12 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [first.item(), loss.item()],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [first.item(), loss.item()],
+    }))
 
 
 if __name__ == "__main__":

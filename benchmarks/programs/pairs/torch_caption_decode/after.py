@@ -1,5 +1,4 @@
 """Greedy caption decoding with a key/value cache, mixed precision."""
-
 import json
 import time
 
@@ -27,9 +26,9 @@ class DecoderLayer(nn.Module):
         b = x.shape[0]
         qkv = self.qkv(self.norm1(x)).view(b, 3, HEADS, 1, DIM // HEADS)
         q, k, v = qkv.unbind(1)
-        keys[:, :, pos : pos + 1].copy_(k)
-        values[:, :, pos : pos + 1].copy_(v)
-        a = F.scaled_dot_product_attention(q, keys[:, :, : pos + 1], values[:, :, : pos + 1])
+        keys[:, :, pos:pos + 1].copy_(k)
+        values[:, :, pos:pos + 1].copy_(v)
+        a = F.scaled_dot_product_attention(q, keys[:, :, :pos + 1], values[:, :, :pos + 1])
         x = x + self.out(a.reshape(b, DIM))
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
@@ -109,16 +108,12 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [first.float().abs().mean().item(), logits.float().abs().mean().item()],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [first.float().abs().mean().item(), logits.float().abs().mean().item()],
+    }))
 
 
 if __name__ == "__main__":

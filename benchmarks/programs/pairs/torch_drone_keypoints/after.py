@@ -1,5 +1,4 @@
 """Train a centre-point detector of vehicles on aerial tiles (heat map of four classes)."""
-
 import json
 import time
 
@@ -52,12 +51,14 @@ def heat_targets(centre, radius, kind):
     packed = torch.from_numpy(packed.astype(np.float32)).pin_memory().to("cuda", non_blocking=True)
     x, y, r, k = (c[..., None, None] for c in packed.unbind(-1))
     axis = torch.arange(MAP, device="cuda", dtype=torch.float32)
-    dx = axis.view(1, 1, 1, MAP) - x
-    dy = axis.view(1, 1, MAP, 1) - y
+    dx = (axis.view(1, 1, 1, MAP) - x)
+    dy = (axis.view(1, 1, MAP, 1) - y)
     sigma = (2 * r + 1) / 6.0
     gx = torch.exp(-dx.square() / (2 * sigma * sigma)) * (dx.abs() <= r)
     gy = torch.exp(-dy.square() / (2 * sigma * sigma)) * (dy.abs() <= r)
-    return torch.stack([(gy * (gx * (k == c))).amax(dim=1) for c in range(CLASSES)], dim=1)
+    return torch.stack(
+        [(gy * (gx * (k == c))).amax(dim=1) for c in range(CLASSES)], dim=1
+    )
 
 
 def jitter(images, centre, step):
@@ -96,8 +97,7 @@ def main():
     gen = torch.Generator(device="cuda").manual_seed(61)
     tiles = [
         torch.rand(BATCH, 3, SIZE, SIZE, generator=gen, device="cuda").to(
-            memory_format=torch.channels_last
-        )
+            memory_format=torch.channels_last)
         for _ in range(4)
     ]
     model = CentreNet().to("cuda", memory_format=torch.channels_last)
@@ -119,16 +119,10 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [early.item(), loss.item(), heat.mean().item()],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME, "steps": done, "us": times[len(times) // 2],
+        "result": [early.item(), loss.item(), heat.mean().item()],
+    }))
 
 
 if __name__ == "__main__":

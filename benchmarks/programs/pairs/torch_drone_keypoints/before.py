@@ -1,5 +1,4 @@
 """Train a centre-point detector of vehicles on aerial tiles (heat map of four classes)."""
-
 import json
 import time
 
@@ -48,14 +47,12 @@ def make_annotations(rng, count):
 
 def draw_gaussian(heat, x, y, radius):
     sigma = (2 * radius + 1) / 6.0
-    ys, xs = np.ogrid[-radius : radius + 1, -radius : radius + 1]
+    ys, xs = np.ogrid[-radius:radius + 1, -radius:radius + 1]
     bump = np.exp(-(xs * xs + ys * ys) / (2 * sigma * sigma)).astype(np.float32)
     left, right = min(x, radius), min(MAP - x, radius + 1)
     top, bottom = min(y, radius), min(MAP - y, radius + 1)
-    window = heat[y - top : y + bottom, x - left : x + right]
-    np.maximum(
-        window, bump[radius - top : radius + bottom, radius - left : radius + right], out=window
-    )
+    window = heat[y - top:y + bottom, x - left:x + right]
+    np.maximum(window, bump[radius - top:radius + bottom, radius - left:radius + right], out=window)
 
 
 def heat_targets(centre, radius, kind):
@@ -102,8 +99,7 @@ def main():
     gen = torch.Generator(device="cuda").manual_seed(61)
     tiles = [
         torch.rand(BATCH, 3, SIZE, SIZE, generator=gen, device="cuda").to(
-            memory_format=torch.channels_last
-        )
+            memory_format=torch.channels_last)
         for _ in range(4)
     ]
     model = CentreNet().to("cuda", memory_format=torch.channels_last)
@@ -125,16 +121,10 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [early.item(), loss.item(), heat.mean().item()],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME, "steps": done, "us": times[len(times) // 2],
+        "result": [early.item(), loss.item(), heat.mean().item()],
+    }))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Masked-patch pretraining of a transformer encoder on 12-lead ECG."""
-
 import json
 import math
 import statistics
@@ -35,8 +34,7 @@ class Attention(nn.Module):
         b, s, d = x.shape
         q, k, v = self.qkv(x).view(b, s, 3, self.heads, d // self.heads).unbind(2)
         out = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        )
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
         return self.proj(out.transpose(1, 2).reshape(b, s, d))
 
 
@@ -80,9 +78,7 @@ def synthetic_ecg(device):
     rate = 0.9 + 0.6 * torch.rand(POOL, BATCH, 1, 1, device=device)
     phase = torch.rand(POOL, BATCH, LEADS, 1, device=device) * 0.1
     beat = (t * rate + phase) % 1.0
-    wave = 1.2 * torch.exp(-(((beat - 0.4) / 0.015) ** 2)) + 0.25 * torch.exp(
-        -(((beat - 0.65) / 0.05) ** 2)
-    )
+    wave = 1.2 * torch.exp(-((beat - 0.4) / 0.015) ** 2) + 0.25 * torch.exp(-((beat - 0.65) / 0.05) ** 2)
     wave = wave + 0.03 * torch.randn_like(wave)
     wave = wave.view(POOL, BATCH, LEADS, SEQ, PATCH).permute(0, 1, 3, 2, 4)
     return wave.reshape(POOL, BATCH, SEQ, LEADS * PATCH).to(torch.bfloat16)
@@ -127,16 +123,12 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
-    print(
-        json.dumps(
-            {
-                "program": "torch_ecg_masked",
-                "steps": step,
-                "us": statistics.median(times),
-                "result": [total.item() / step],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "torch_ecg_masked",
+        "steps": step,
+        "us": statistics.median(times),
+        "result": [total.item() / step],
+    }))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Every history is a row of the particle bank.  A step tracks one batch of
 histories through a fixed number of flights and tallies leakage, absorption
 and the track length in each region.
 """
-
 import json
 import statistics
 import time
@@ -18,11 +17,11 @@ WARMUP = 6
 BLOCKS = 8
 BLOCK_STEPS = 5
 
-THICKNESS = 12.0  # cm
-INTERFACE = 5.0  # water | steel
-SIGMA_T = (0.85, 0.60)  # 1/cm at 1 MeV
-ABSORB = (0.06, 0.11)  # absorbed share of collisions
-ALPHA = (0.20, 0.93)  # lowest E'/E after elastic scattering
+THICKNESS = 12.0          # cm
+INTERFACE = 5.0           # water | steel
+SIGMA_T = (0.85, 0.60)    # 1/cm at 1 MeV
+ABSORB = (0.06, 0.11)     # absorbed share of collisions
+ALPHA = (0.20, 0.93)      # lowest E'/E after elastic scattering
 
 
 class Bank:
@@ -45,13 +44,8 @@ class Tally:
 
     def as_list(self, batches):
         n = HISTORIES * batches
-        return [
-            self.right.item() / n,
-            self.left.item() / n,
-            self.absorbed.item() / n,
-            self.exit_energy.item() / n,
-            *(self.track / n).tolist(),
-        ]
+        return [self.right.item() / n, self.left.item() / n, self.absorbed.item() / n,
+                self.exit_energy.item() / n, *(self.track / n).tolist()]
 
 
 def region_value(pair, in_steel):
@@ -116,16 +110,12 @@ def main():
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
     steps = WARMUP + BLOCKS * BLOCK_STEPS
-    print(
-        json.dumps(
-            {
-                "program": "torch_neutron_slab",
-                "steps": steps,
-                "us": statistics.median(times),
-                "result": tally.as_list(steps),
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "torch_neutron_slab",
+        "steps": steps,
+        "us": statistics.median(times),
+        "result": tally.as_list(steps),
+    }))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 The store is larger than what we want to keep on the card in production, so each
 sweep brings the shards over, scores them and keeps the best passages.
 """
-
 import json
 import time
 
@@ -47,9 +46,7 @@ class Reranker:
     def __init__(self, model, store):
         self.model = model
         self.store = store
-        self.stages = [
-            torch.empty(ROWS, DIM, dtype=torch.bfloat16, device="cuda") for _ in range(2)
-        ]
+        self.stages = [torch.empty(ROWS, DIM, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
         self.copier = torch.cuda.Stream()
         self.filled = [torch.cuda.Event() for _ in range(2)]
         self.free = [torch.cuda.Event() for _ in range(2)]
@@ -102,20 +99,16 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [
-                    best.values.mean().item(),
-                    best.values[0].item(),
-                    reranker.scores.abs().mean().item(),
-                ],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [
+            best.values.mean().item(),
+            best.values[0].item(),
+            reranker.scores.abs().mean().item(),
+        ],
+    }))
 
 
 if __name__ == "__main__":

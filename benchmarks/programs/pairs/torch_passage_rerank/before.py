@@ -3,7 +3,6 @@
 The store is larger than what we want to keep on the card in production, so each
 sweep brings the shards over, scores them and keeps the best passages.
 """
-
 import json
 import time
 
@@ -82,20 +81,16 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [
-                    best.values.mean().item(),
-                    best.values[0].item(),
-                    reranker.scores.abs().mean().item(),
-                ],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [
+            best.values.mean().item(),
+            best.values[0].item(),
+            reranker.scores.abs().mean().item(),
+        ],
+    }))
 
 
 if __name__ == "__main__":

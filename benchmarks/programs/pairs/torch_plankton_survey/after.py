@@ -3,7 +3,6 @@
 The survey ships its crops as JPEG; we keep the encoded bytes in memory and
 decode and augment on the fly, as the real archive would not fit decoded.
 """
-
 import io
 import json
 import statistics
@@ -29,7 +28,7 @@ STEPS = WARMUP + BLOCKS * BLOCK_STEPS
 
 def draw_organism(rng, label, size=256):
     """A blurry elongated blob with a class-dependent number of lobes."""
-    yy, xx = np.mgrid[-1 : 1 : size * 1j, -1 : 1 : size * 1j].astype(np.float32)
+    yy, xx = np.mgrid[-1:1:size * 1j, -1:1:size * 1j].astype(np.float32)
     angle = np.arctan2(yy, xx) + rng.uniform(0, np.pi)
     radius = np.hypot(xx * rng.uniform(0.9, 1.4), yy)
     edge = 0.45 + 0.15 * np.cos((label + 2) * angle)
@@ -58,9 +57,8 @@ class PlanktonCrops(Dataset):
         return self.length
 
     def augment(self, img, rng):
-        img = img.rotate(
-            float(rng.uniform(-180, 180)), resample=Image.BILINEAR, fillcolor=(215, 215, 215)
-        )
+        img = img.rotate(float(rng.uniform(-180, 180)), resample=Image.BILINEAR,
+                         fillcolor=(215, 215, 215))
         side = int(rng.integers(170, 240))
         left = int(rng.integers(0, img.width - side))
         top = int(rng.integers(0, img.height - side))
@@ -81,9 +79,8 @@ class PlanktonCrops(Dataset):
 def make_loader():
     data = PlanktonCrops(ARCHIVE, STEPS * BATCH)
     order = np.random.default_rng(SEED + 1).permutation(len(data)).tolist()
-    return DataLoader(
-        data, batch_size=BATCH, sampler=order, num_workers=14, pin_memory=True, drop_last=True
-    )
+    return DataLoader(data, batch_size=BATCH, sampler=order, num_workers=14,
+                      pin_memory=True, drop_last=True)
 
 
 def train_step(model, opt, images, labels):
@@ -125,16 +122,12 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
-    print(
-        json.dumps(
-            {
-                "program": "torch_plankton_survey",
-                "steps": STEPS,
-                "us": statistics.median(times),
-                "result": [total.item() / STEPS],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "torch_plankton_survey",
+        "steps": STEPS,
+        "us": statistics.median(times),
+        "result": [total.item() / STEPS],
+    }))
 
 
 if __name__ == "__main__":

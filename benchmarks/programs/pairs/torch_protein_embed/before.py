@@ -1,5 +1,4 @@
 """Embed protein sequences with a wide bf16 encoder and mean-pool the residues."""
-
 import json
 import time
 
@@ -52,7 +51,8 @@ def synthetic_sequences(count):
     """Full windows cut from long chains, so every position is a residue."""
     gen = torch.Generator(device="cuda").manual_seed(77)
     return [
-        torch.randint(4, AMINO, (BATCH, LENGTH), generator=gen, device="cuda") for _ in range(count)
+        torch.randint(4, AMINO, (BATCH, LENGTH), generator=gen, device="cuda")
+        for _ in range(count)
     ]
 
 
@@ -84,16 +84,12 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [table.abs().mean().item(), table.std().item()],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [table.abs().mean().item(), table.std().item()],
+    }))
 
 
 if __name__ == "__main__":

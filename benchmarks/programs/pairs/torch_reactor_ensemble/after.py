@@ -3,7 +3,6 @@
 Model-based control needs calibrated uncertainty, so we train an ensemble of
 small networks on bootstrap resamples and use their disagreement.
 """
-
 import json
 import statistics
 import time
@@ -68,8 +67,8 @@ def plant_records(device):
     gen = torch.Generator().manual_seed(SEED)
     state = torch.randn(RECORDS, OBS, generator=gen)
     action = torch.rand(RECORDS, ACT, generator=gen) * 2 - 1
-    a = torch.randn(OBS, OBS, generator=gen) / OBS**0.5
-    b = torch.randn(ACT, OBS, generator=gen) / ACT**0.5
+    a = torch.randn(OBS, OBS, generator=gen) / OBS ** 0.5
+    b = torch.randn(ACT, OBS, generator=gen) / ACT ** 0.5
     delta = torch.tanh(state @ a + action @ b) - 0.2 * state
     delta = delta + 0.05 * torch.randn(RECORDS, OBS, generator=gen)
     return torch.cat([state, action], 1).to(device), delta.to(device)
@@ -85,9 +84,8 @@ class Bootstrap:
         self.gen.manual_seed(SEED + 1)
 
     def draw(self):
-        pick = torch.randint(
-            RECORDS, (MEMBERS, BATCH), generator=self.gen, device=self.inputs.device
-        )
+        pick = torch.randint(RECORDS, (MEMBERS, BATCH), generator=self.gen,
+                             device=self.inputs.device)
         return self.inputs[pick], self.targets[pick]
 
 
@@ -122,16 +120,12 @@ def main():
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
     steps = WARMUP + BLOCKS * BLOCK_STEPS
-    print(
-        json.dumps(
-            {
-                "program": "torch_reactor_ensemble",
-                "steps": steps,
-                "us": statistics.median(times),
-                "result": [total.item() / steps],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "torch_reactor_ensemble",
+        "steps": steps,
+        "us": statistics.median(times),
+        "result": [total.item() / steps],
+    }))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Short-range precipitation nowcasting: a small patch transformer trained with Lion."""
-
 import json
 import time
 
@@ -129,16 +128,12 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [first.item(), loss.item()],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [first.item(), loss.item()],
+    }))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 The features of all voxels of a batch of sweeps are one (voxels, channels)
 matrix in half precision; statistics are taken over the voxels.
 """
-
 import json
 import statistics
 import time
@@ -25,9 +24,8 @@ BLOCK_STEPS = 5
 
 
 @triton.jit
-def voxel_sums(
-    x_ptr, sums_ptr, rows, channels, rows_per_slice, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr
-):
+def voxel_sums(x_ptr, sums_ptr, rows, channels, rows_per_slice,
+               BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """Sum and sum of squares of one slice of the voxels."""
     piece = tl.program_id(1)
     cols = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -39,9 +37,7 @@ def voxel_sums(
     for start in range(first, last, BLOCK_R):
         r = start + tl.arange(0, BLOCK_R)
         ok = (r < last)[:, None] & col_ok[None, :]
-        x = tl.load(x_ptr + r[:, None] * channels + cols[None, :], mask=ok, other=0.0).to(
-            tl.float32
-        )
+        x = tl.load(x_ptr + r[:, None] * channels + cols[None, :], mask=ok, other=0.0).to(tl.float32)
         total += x
         square += x * x
     out = sums_ptr + piece * 2 * channels + cols
@@ -50,19 +46,9 @@ def voxel_sums(
 
 
 @triton.jit
-def voxel_stats(
-    sums_ptr,
-    mean_ptr,
-    rstd_ptr,
-    running_mean_ptr,
-    running_var_ptr,
-    rows,
-    channels,
-    eps,
-    momentum,
-    SLICES: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):
+def voxel_stats(sums_ptr, mean_ptr, rstd_ptr, running_mean_ptr, running_var_ptr,
+                rows, channels, eps, momentum,
+                SLICES: tl.constexpr, BLOCK_C: tl.constexpr):
     cols = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     col_ok = cols < channels
     piece = tl.arange(0, SLICES)
@@ -79,18 +65,8 @@ def voxel_stats(
 
 
 @triton.jit
-def normalize_leaky(
-    x_ptr,
-    y_ptr,
-    mean_ptr,
-    rstd_ptr,
-    weight_ptr,
-    bias_ptr,
-    rows,
-    channels,
-    BLOCK_R: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-):
+def normalize_leaky(x_ptr, y_ptr, mean_ptr, rstd_ptr, weight_ptr, bias_ptr, rows, channels,
+                    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     cols = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     col_ok = cols < channels
@@ -119,43 +95,14 @@ class VoxelNorm:
     def __call__(self, x, out):
         rows, channels = x.shape
         voxel_sums[(triton.cdiv(channels, 64), SLICES)](
-            x,
-            self.sums,
-            rows,
-            channels,
-            triton.cdiv(rows, SLICES),
-            BLOCK_R=64,
-            BLOCK_C=64,
-            num_warps=4,
-        )
+            x, self.sums, rows, channels, triton.cdiv(rows, SLICES),
+            BLOCK_R=64, BLOCK_C=64, num_warps=4)
         voxel_stats[(triton.cdiv(channels, 8),)](
-            self.sums,
-            self.mean,
-            self.rstd,
-            self.running_mean,
-            self.running_var,
-            rows,
-            channels,
-            EPS,
-            MOMENTUM,
-            SLICES=SLICES,
-            BLOCK_C=8,
-            num_warps=4,
-        )
+            self.sums, self.mean, self.rstd, self.running_mean, self.running_var,
+            rows, channels, EPS, MOMENTUM, SLICES=SLICES, BLOCK_C=8, num_warps=4)
         grid = (triton.cdiv(rows, 64), triton.cdiv(channels, 128))
-        normalize_leaky[grid](
-            x,
-            out,
-            self.mean,
-            self.rstd,
-            self.weight,
-            self.bias,
-            rows,
-            channels,
-            BLOCK_R=64,
-            BLOCK_C=128,
-            num_warps=8,
-        )
+        normalize_leaky[grid](x, out, self.mean, self.rstd, self.weight, self.bias,
+                              rows, channels, BLOCK_R=64, BLOCK_C=128, num_warps=8)
         return out
 
 
@@ -188,20 +135,14 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / BLOCK_STEPS * 1e6)
 
-    print(
-        json.dumps(
-            {
-                "program": "triton_lidar_norm",
-                "steps": step,
-                "us": statistics.median(times),
-                "result": [
-                    last.float().abs().mean().item(),
-                    norms[0].running_var.mean().item(),
-                    norms[-1].running_mean.abs().mean().item(),
-                ],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": "triton_lidar_norm",
+        "steps": step,
+        "us": statistics.median(times),
+        "result": [last.float().abs().mean().item(),
+                   norms[0].running_var.mean().item(),
+                   norms[-1].running_mean.abs().mean().item()],
+    }))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Standardise long multi-channel sensor logs: per-channel moments, then one pass to normalise."""
-
 import json
 import time
 
@@ -14,9 +13,8 @@ WARMUP, BLOCKS, PER_BLOCK = 6, 6, 6
 
 
 @triton.jit
-def moments_kernel(
-    x_ptr, sum_ptr, sq_ptr, rows, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr
-):
+def moments_kernel(x_ptr, sum_ptr, sq_ptr, rows, channels,
+                   BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
     """Sum and sum of squares of BLOCK_C channels."""
     cols = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     r = tl.arange(0, BLOCK_R)
@@ -34,9 +32,8 @@ def moments_kernel(
 
 
 @triton.jit
-def normalise_kernel(
-    x_ptr, out_ptr, mean_ptr, rstd_ptr, rows, channels, TILE_R: tl.constexpr, TILE_C: tl.constexpr
-):
+def normalise_kernel(x_ptr, out_ptr, mean_ptr, rstd_ptr, rows, channels,
+                     TILE_R: tl.constexpr, TILE_C: tl.constexpr):
     r = tl.program_id(0) * TILE_R + tl.arange(0, TILE_R)
     cols = tl.arange(0, TILE_C)
     mean = tl.load(mean_ptr + cols, mask=cols < channels, other=0.0)
@@ -53,9 +50,8 @@ def channel_moments(log):
     total = torch.empty(channels, device=log.device, dtype=torch.float32)
     square = torch.empty(channels, device=log.device, dtype=torch.float32)
     grid = (triton.cdiv(channels, BLOCK_C),)
-    moments_kernel[grid](
-        log, total, square, rows, channels, BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, num_warps=4
-    )
+    moments_kernel[grid](log, total, square, rows, channels,
+                         BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, num_warps=4)
     mean = total / rows
     var = square / rows - mean * mean
     return mean, torch.rsqrt(var.clamp_min(0.0) + 1e-5)
@@ -65,16 +61,8 @@ def standardise(log, out):
     mean, rstd = channel_moments(log)
     rows, channels = log.shape
     normalise_kernel[(triton.cdiv(rows, 16),)](
-        log,
-        out,
-        mean,
-        rstd,
-        rows,
-        channels,
-        TILE_R=16,
-        TILE_C=triton.next_power_of_2(channels),
-        num_warps=4,
-    )
+        log, out, mean, rstd, rows, channels,
+        TILE_R=16, TILE_C=triton.next_power_of_2(channels), num_warps=4)
     return mean, rstd
 
 
@@ -109,20 +97,16 @@ def main():
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / PER_BLOCK * 1e6)
     times.sort()
-    print(
-        json.dumps(
-            {
-                "program": NAME,
-                "steps": done,
-                "us": times[len(times) // 2],
-                "result": [
-                    mean.abs().mean().item(),
-                    rstd.mean().item(),
-                    out[:4096].float().square().mean().item(),
-                ],
-            }
-        )
-    )
+    print(json.dumps({
+        "program": NAME,
+        "steps": done,
+        "us": times[len(times) // 2],
+        "result": [
+            mean.abs().mean().item(),
+            rstd.mean().item(),
+            out[:4096].float().square().mean().item(),
+        ],
+    }))
 
 
 if __name__ == "__main__":
