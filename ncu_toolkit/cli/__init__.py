@@ -42,7 +42,7 @@ GROUPS: Final = {
     },
     "Compare and CI": {
         "compare": "Compare two reports; fail CI on a regression.",
-        "baseline": "Keep reports under a name, to compare later ones with.",
+        "baseline": "Keep reports under a name, to compare later reports with.",
     },
     "Ladders": {
         "list": "Show the ladders, their rungs and ideas.",

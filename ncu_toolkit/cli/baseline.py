@@ -17,7 +17,7 @@ from ncu_toolkit.kernel.runs import baselines
 @click.group("baseline")
 @options()
 def command() -> None:
-    """Keep reports under a name, to compare later ones with."""
+    """Keep reports under a name, to compare later reports with."""
 
 
 @command.command("save")

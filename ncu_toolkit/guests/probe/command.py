@@ -43,7 +43,7 @@ FORMATS: Final = ("text", "markdown", "brief", "json")
 def command(
     chosen: _options.Chosen, tuned: bool, experiments: bool | None, top: int, out: _options.Output, program: tuple[str, ...]
 ) -> int:  # fmt: skip
-    """Find what limits kernels without access to the GPU's performance counters.
+    """Find what limits kernels where the GPU's performance counters cannot be read.
 
     `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
     exit code, and records each launch through CUPTI: times, shapes, occupancy, and the gaps in

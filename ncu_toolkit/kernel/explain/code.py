@@ -410,7 +410,11 @@ def _busiest(region: Region) -> str:
 def _cycles(region: Region, of: str) -> Table:
     """Least cycles by unit, its instructions by kind, and its loads and stores by width."""
     ranked = sorted(region.cycles.items(), key=lambda item: -item[1])
-    rows = [(UNITS.get(unit, unit), f"{units.significant(n)} cycles") for unit, n in ranked if n]
+    rows = [
+        (UNITS.get(unit, unit), f"{units.significant(n)} {'cycle' if n == 1 else 'cycles'}")
+        for unit, n in ranked
+        if n
+    ]
     rows.append((_OWN, f"{region.dependency_cycles} cycles in each warp"))
     rows += [("instruction mix", kinds(region, _KINDS)), ("access widths", widths(region))]
     what = "first loop" if region.depth else "code"

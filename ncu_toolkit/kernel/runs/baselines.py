@@ -1,4 +1,4 @@
-"""Baselines: reports kept under a name, to compare later ones with. A baseline is a run's folder in
+"""Baselines: reports kept under a name, to compare later reports with. A baseline is a run's folder in
 `.ncu-toolkit/baselines/<name>/` where one works, or in $NCU_TOOLKIT_BASELINES."""
 
 import errno

@@ -80,7 +80,7 @@ _ONE_LANE: Final = (
     "Let one lane update for all lanes of its warp with the same address: reduce within the warp first (__reduce_add_sync or "
     "shuffles; to count or to reserve places, __ballot_sync and __popc)."
 )
-_NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suffice: these take one instruction, floats and 64-bit types a loop."
+_NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suffice: these take one instruction, floats and 64-bit types a CAS loop."
 #: A histogram, a sum, and how few blocks end with updates, by language.
 _COMBINED: Final[Mapping[str, tuple[str, str, str]]] = {
     "cuda": ("count in a copy per block in shared memory, and add it to global memory once, at the block's end.",

@@ -230,7 +230,7 @@ def _short_blocks(k: Kernel) -> Outcome:
         ),
         evidence,
         k.advice(
-            "Give each thread several elements (a grid-stride loop over as many blocks as the GPU holds at once), or make blocks larger.",
+            "Give each thread several elements (a grid-stride loop, launched with as many blocks as fit on the GPU at once), or make blocks larger.",
             *(_CUPY if may_be_cupys(k.profile) else ()),
             triton=(
                 "Let each program take a larger block, or several blocks in a loop. That makes fewer, longer programs.",

@@ -143,7 +143,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             evidence("wavefront_excess", "Excess passes", found.excess, "fraction", "Of the passes at known addresses.", (IN_CODE.value, ">")),
         ),
         f"{capital(rows)}." if rows else "Let neighbouring lanes access neighbouring words, pad the rows of the tile, or XOR column and row index.",
-        "Wavefronts beyond the ideal at these lines, short scoreboard or MIO throttle stalls.",
+        "Wavefronts beyond the ideal at these lines, and short scoreboard or MIO throttle stalls.",
         found.rows, "shared accesses with conflicts",
     )  # fmt: skip
 

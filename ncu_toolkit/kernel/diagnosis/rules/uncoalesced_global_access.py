@@ -209,7 +209,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             evidence("sector_excess", "Excess sectors", found.excess, "fraction", "Of the sectors at known addresses.", (_launch.COALESCED, ">")),
         ),
         "Let threadIdx.x run along the contiguous dimension, read rows and transpose through shared memory, or store a structure of arrays.",
-        "Sectors beyond the ideal at these lines, LG throttle or long scoreboard stalls.",
+        "Sectors beyond the ideal at these lines, and LG throttle or long scoreboard stalls.",
         found.rows, "scattered accesses",
     )  # fmt: skip
 
