@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -589,7 +589,7 @@ def record_there(name: str, source: str) -> tuple[str, dict[str, bytes]]:
         return message, {path.name: path.read_bytes() for path in Path(scratch).iterdir()}
 
 
-@lru_cache(maxsize=1)
+@cache
 def own_temporary_folder() -> Path:
     """A folder of this worker's board for temporary files. NVIDIA documents a lock of ncu's in TMPDIR,
     which would keep two boards of a host from being profiled at once; ncu 2025.3.1 did not wait
