@@ -548,17 +548,21 @@ def document(
 
 
 def _printed(programs: Sequence[RecordedProgram], *, named: bool) -> str:
-    """How the steps found compare with those that programs print."""
+    """How the steps found compare with those that programs print, by their median as programs do, or by
+    the mean that the answer gives."""
     took = {
-        each.name: (each.found.step.wall_us, us)
+        each.name: (statistics.median(window.us for window in each.found.step.windows), each.found.step.wall_us, us)
         for each in programs
         if (us := each.times["before"].get("recorded_us"))
+    }  # fmt: skip
+    times = {
+        name: 1 if of_printed(middle, us) == 1 else of_printed(mean, us)
+        for name, (middle, mean, us) in took.items()
     }
-    times = {name: of_printed(*pair) for name, pair in took.items()}
     same = sum(many == 1 for many in times.values())
     part = sum(many > 1 for many in times.values())
     others = [
-        f"{name} ({took[name][1] / took[name][0]:.2g} steps)" for name in times if not times[name]
+        f"{name} ({took[name][2] / took[name][1]:.2g} steps)" for name in times if not times[name]
     ]
     neither = (", ".join(others) if named else units.count(len(others))) or "none"
     return (
