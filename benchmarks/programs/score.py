@@ -66,8 +66,9 @@ NOW: Final = {
 OTHERS: Final = frozenset(("library", "none", "padding-work", "repeated-work"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
 OWN: Final = "own-kernel"
-#: What `library` means: own work that a library's call does better. By meaning, before any recording.
-LIBRARY: Final = frozenset((OWN, "missing-data-reuse", "tensor-core-unused"))
+#: What `library` means: own work that a library's call does better, by meaning, before any recording; and
+#: since 2026-11-29 a library's call that is not made as the library does it best.
+LIBRARY: Final = frozenset((OWN, "missing-data-reuse", "tensor-core-unused", "fft-length"))
 #: What `kernel:WHAT` means where WHAT is no rule's id: the rules of each word that is in it. Written
 #: before any label or recording was seen.
 MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -273,10 +274,10 @@ def read(
 
 
 def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram]:
-    """The recorded programs from which savings are expected: those of both halves and of the second set."""
+    """The recorded programs from which savings are expected: those of all sets that were scored."""
     return [
         each
-        for which in ("development", "sealed", "second")
+        for which in ("development", "sealed", "second", "third", "fourth", "fifth")
         for each in read(folder, labels, which)[0]
     ]
 

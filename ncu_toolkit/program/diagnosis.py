@@ -152,6 +152,8 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
     edits = [each.edit for each in found if each is not late]
     left = s.replay.saved_us(*edits, late.edit) - s.replay.saved_us(*edits)
     most = late.ceiling_us - left >= MOST_LATE.value * late.ceiling_us
+    own = {gap for each in found if each.rule in MERGED for gap in each.gaps}
+    most |= len(own.intersection(late.gaps)) >= MOST_LATE.value * len(late.gaps)
     blocks = _patterns.cut(s, PIECES)
     made = []
     for each in found:
