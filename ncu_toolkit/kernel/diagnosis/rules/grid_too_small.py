@@ -47,7 +47,7 @@ FEW: Final = Threshold(64.0, "threads for each SM: two warps, of which none hide
 #: What the kernel's author does, and then what its caller does.
 SPLIT: Final = (
     "Split each block's loop over more blocks, by a second dimension of the grid. There should be several blocks per SM. "
-    "A second pass combines the parts, or carries from chunk to chunk of a scan.",
+    "A second kernel combines the partial results or, in a scan, adds to each chunk the sum of those before it.",
     "Or give each thread fewer results. Let a warp or a block compute a result that now takes a thread a whole loop, such as a row.",
     "If nothing can be split, run independent kernels concurrently in streams.",
 )
