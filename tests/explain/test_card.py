@@ -247,7 +247,7 @@ def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:
     )
     assert (value.do, value.expect, value.next, value.room) == ((), "", "", "")
     left = shown(finding("tensor-pipe", good=True, speedup=1.07))
-    assert (left.title, left.gain) == ("At the tensor roof", "at most 1.07× faster")
+    assert (left.title, left.gain) == ("At the tensor roof", "up to 1.07× faster")
 
 
 def test_the_next_cause_is_named_where_it_is_worth_a_word() -> None:

@@ -329,7 +329,7 @@ def test_a_step_without_a_finding_is_not_healthy_while_the_gpu_idles() -> None:
         healthy(account=msgspec.structs.replace(account, gaps=(gap,)))
     ).cards[0]
     assert plain(card.title) == "GPU idle for 6.0 % of the step"
-    assert plain(card.gain) == "at most 2.8 of 46.6 ms"
+    assert plain(card.gain) == "up to 2.8 of 46.6 ms"
     assert plain(card.summary).startswith(
         "The longest time without work is 2.80 ms, until adam starts."
     )

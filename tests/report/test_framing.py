@@ -137,7 +137,10 @@ def test_no_bytes_make_it_raise(noise: bytes) -> None:
 
 STRANGERS = {
     "empty": (b"", "is empty (0 bytes)"),
-    "text": (b"==PROF== Connected to process 42\n", "is a text file that begins with '==PROF== Connect…'"),
+    "text": (
+        b"==PROF== Connected to process 42\n",
+        "is a text file that begins with '==PROF== Connect…'",
+    ),
     "LFS pointer": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
         "is a Git LFS pointer",

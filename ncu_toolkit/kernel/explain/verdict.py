@@ -219,7 +219,7 @@ def _gain(
     state: State, factor: float | None, interval: tuple[float, float] | None, provided: str
 ) -> str:
     if state == "roof":
-        return f"at most {factor_text(factor)} faster" if factor else "little left to gain"
+        return f"up to {factor_text(factor)} faster" if factor else "little left to gain"
     if state in ("unknown", "incomplete", "together"):
         return "no estimate"
     if not factor:

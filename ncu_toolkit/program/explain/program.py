@@ -387,7 +387,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         gain = "only another call avoids it" if made_by(name) in CALL else gain
     elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
-        gain = f"at most {_in_unit(idle, found)}{_whole(found)[1]}"
+        gain = f"up to {_in_unit(idle, found)}{_whole(found)[1]}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     elif named := next((each for each in found.notes if " shows no cause" in each), ""):
         head, summary = visible(named.partition(" (")[0].partition(". ")[0]), visible(named)

@@ -89,7 +89,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.useless.add("cuda-graphs")
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(times, 'gap')}{small}, because the next work was not launched yet: "
-        f"launching it takes the host longer than running it takes the GPU.",
+        "the host takes longer to launch it than the GPU takes to run it.",
         "high" if s.worth(us - times * RECORDED[0] / 1e3, WAITING) else "low",
         Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(sorted(of_jax))),
         gaps=late,
