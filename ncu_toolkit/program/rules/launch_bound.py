@@ -11,7 +11,7 @@ nothing then.
 How to confirm
 The launches after idle time began after the previous work had ended. The time between launches is
 longer than the kernels. Half the batch takes the same time. Late launches that belong to a more
-particular cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
+specific cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
 
 What to change
 Launch less often: compile or fuse the operators, capture the step in a CUDA graph, or do more work

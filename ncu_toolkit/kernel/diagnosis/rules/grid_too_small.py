@@ -8,8 +8,8 @@ Why it costs time
 Idle SMs do nothing, and a block alone on an SM has few warps to hide its latencies with.
 
 How to confirm
-Less than one wave, and blocks fewer than the SMs. Where every SM has a block, warps that wait for
-results (scoreboards, fixed latencies) for a good part of their time, which more of them would hide.
+Less than one wave, and fewer blocks than SMs. If every SM has a block: warps wait for results
+(scoreboards, fixed latencies) for a good part of their time, which more warps would hide.
 
 What to change
 Split a block's loop over more blocks, by a second dimension of the grid, and combine (split-K); or
