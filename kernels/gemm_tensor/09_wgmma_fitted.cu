@@ -1,12 +1,12 @@
 /*+++
-title = "Tiles that fill the last round"
+title = "Tiles that fill the last wave"
 idea = """\
-A round of tiles lasts as long whether it is full or not: 3072 takes 2.18 rounds of 128 x 256, \
-and pays for three. It takes 1.94 of 192 x 192, with a third warpgroup that multiplies. The power \
-cap sets the clock, so bytes cost time: large tiles read less, and clusters of one part of the \
-chip take tiles in one row, whose reads of A are merged on the way to the L2. Few tiles are cut \
-along k. Where K is short, two warpgroups take tiles in turn: one stores while the other \
-multiplies. A model has the shape for each size, in steps of eight columns."""
+A wave of tiles takes equally long whether it is full or not: size 3072 needs 2.18 waves of 128 x \
+256 tiles and pays for three. With tiles of 192 x 192, for which a third warpgroup multiplies, it \
+needs 1.94. The power cap sets the clock, so bytes cost time: large tiles read less, and clusters \
+of one part of the chip take tiles in one row, whose reads of A are merged on the way to the L2. \
+Few tiles are cut along k. Where K is short, two warpgroups take tiles in turn: one stores while \
+the other multiplies. A model has the shape for each size, in steps of eight columns."""
 kind = "step"
 compared_with = "wgmma_persistent"
 +++*/

@@ -164,7 +164,7 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         merges |= each.rule == AWAY and s.idle_us(each.gaps) >= s.idle_us(late.gaps)
         if blocks and each.rule == SYNC:
             text = " It comes first, since no CUDA graph captures code in which the host waits. "
-            text += f"Without the late launches too, up to {s.of_step(both)} go."
+            text += f"Fixing the late launches too saves up to {s.of_step(both)}."
             each = msgspec.structs.replace(each, summary=each.summary + text, before=(LATE,))
         elif most and each is not late and merges and s.worth(shared):
             sure = "medium" if each.confidence == "low" else each.confidence

@@ -488,7 +488,7 @@ def test_what_blocks_a_graph_goes_first_with_what_both_save() -> None:
     first, late = found.findings[:2]
     assert (first.rule, late.rule) == ("host-sync", "launch-bound")
     assert first.ceiling_us < late.ceiling_us
-    assert "Without the late launches too, up to" in first.summary
+    assert "Fixing the late launches too saves up to" in first.summary
 
 
 def test_one_first_pass_is_its_start() -> None:
@@ -530,7 +530,7 @@ PAIRS = Path(__file__).resolve().parents[2] / "benchmarks" / "programs" / "recor
     ("name", "rule", "says"),
     [
         # 48 launches without a product for each of 72 recordings of a heart
-        ("torch_beat_features", "small-ops-loop", "72 passes of the same 48 launches"),
+        ("torch_beat_features", "small-ops-loop", "72 iterations of 48 launches"),
         # LAMB: 19 launches for each of 340 parameters
         ("torch_lamb_speech", "optimizer-launches", "pass over one tensor after another"),
         # every pass decides by boolean masks what the next computes

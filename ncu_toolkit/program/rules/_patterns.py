@@ -324,7 +324,7 @@ def agree(one: Launch | None, other: Launch | None) -> bool:
 @remembered(4)
 def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
     """Runs of launches that are the same short sequence again and again, as a loop over items launches
-    them: their places, and the passes. Fewer than MORE have other sizes each time; a native program's
+    them: their places, and the length of the sequence. Fewer than MORE have other sizes each time; a native program's
     are steps in time, more often. What a kernel computes counts, not its name, since libraries choose
     kernels by size. Takes 0.1 s for 10 000 operations."""
     update = optimizer(s)
@@ -338,7 +338,7 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
         ]
         for begin, end, period in repeats(kinds, SEQUENCE.value, ITEMS.value):
             if _of_items(s, places := tuple(run[begin:end]), period):
-                found.append((places, len(places) // period))
+                found.append((places, period))
     return tuple(found)
 
 
@@ -422,8 +422,8 @@ def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
     of parameters do, and updates as their formula has them."""
     return tuple(
         places
-        for places, passes in items(s)
-        if len(places) // passes <= _UPDATE
+        for places, period in items(s)
+        if period <= _UPDATE
         and all(s.classes[at] in (*PASSES, "optimizer") for at in places)
         and all(s.operations[at] in _UPDATES for at in places)
         # crops that are resized one by one, or copies, are no arithmetic

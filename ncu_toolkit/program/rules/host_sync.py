@@ -58,7 +58,7 @@ _INSTEAD: Final = (
      "Copy results to pinned memory with non_blocking=True, and wait for an event where they are used."),
 )  # fmt: skip
 _LESS_OFTEN: Final = (
-    "Read values back less often, every twentieth pass, say, or let a kernel decide by them.",
+    "Read values back less often (every 20 iterations, for example), or let a kernel make the decision.",
 )
 _ADVICE: Final = {
     "": ("Queue the next work before waiting, or wait for an event of a stream (cudaStreamWaitEvent), not for the device.",),

@@ -5,7 +5,7 @@ Between two launches the host does something else for hundreds of microseconds: 
 data, computes in Python, compiles kernels for a new shape, writes a log, or waits for other processes.
 
 Why it costs time
-Nothing is queued meanwhile, so that the GPU is idle for as long.
+Nothing is queued meanwhile, so the GPU is idle just as long.
 
 How to confirm
 The idle time is in few, long gaps, each ended by a launch that began late, and the host made no

@@ -11,7 +11,7 @@ nothing then.
 How to confirm
 The launches after idle time began after the previous work had ended. The time between launches is
 longer than the kernels. Half the batch takes the same time. Late launches that belong to a more
-particular cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
+specific cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
 
 What to change
 Launch less often: compile or fuse the operators, capture the step in a CUDA graph, or do more work
@@ -89,7 +89,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.useless.add("cuda-graphs")
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(times, 'gap')}{small}, because the next work was not launched yet: "
-        f"launching it takes the host longer than running it takes the GPU.",
+        "the host takes longer to launch it than the GPU takes to run it.",
         "high" if s.worth(us - times * RECORDED[0] / 1e3, WAITING) else "low",
         Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(sorted(of_jax))),
         gaps=late,
