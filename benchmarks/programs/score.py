@@ -54,12 +54,14 @@ HEADINGS: Final = {
     "fourth-now": "The fourth sealed set after later changes",
     "fifth": "The fifth sealed set",
     "fifth-now": "The fifth sealed set after later changes",
+    "sixth": "The sixth sealed set",
+    "sixth-now": "The sixth sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second", "third", "fourth", "fifth")
+SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth")
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {
-    "now": "sealed", **{f"{each}-now": each for each in ("second", "third", "fourth", "fifth")}
+    "now": "sealed", **{f"{each}-now": each for each in SEALED[1:]}
 }  # fmt: skip
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule says that work is
 #: repeated or done on padding: such a label is missed.

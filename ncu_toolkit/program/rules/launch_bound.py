@@ -70,9 +70,9 @@ _WAITS: Final = {
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host launched.", *missing)
-    late = launched_late(s, OTHER_WORK)
     of_jax = {at for each in dispatching(s) for at in each.gaps}
-    late = sorted({*late, *of_jax})
+    of_jax = set() if of_jax <= s.claimed else of_jax  # by what compiles
+    late = sorted({*launched_late(s, OTHER_WORK), *of_jax})
     times = s.idle_times(late)
     us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
     small = f" ({units.duration(copies)} in copy calls)" * (s.share(copies) >= 0.01)
