@@ -31,6 +31,7 @@ from benchmarks.calibrate import markdown  # noqa: E402
 from ncu_toolkit.base.model import Finding, Profile  # noqa: E402
 from ncu_toolkit.kernel.analysis.analyze import LaunchResult, Options, analyze  # noqa: E402
 from ncu_toolkit.kernel.diagnosis.kernel import missing  # noqa: E402
+from ncu_toolkit.kernel.diagnosis.rules import unknown  # noqa: E402
 
 ROWS: Final = ROOT / "docs" / "data" / "readings.csv"
 #: Confidence in the words of the card.
@@ -70,7 +71,7 @@ class Reading:
     first: str
     second: str
     word: str
-    """One of WORDS, of the first; UNREAD where the launch could not be read."""
+    """One of WORDS, of the first; UNREAD where the launch could not be read or was not measured."""
     right: int
     """1 where the first is right."""
     right_second: int
@@ -88,6 +89,14 @@ def agrees(finding: Finding, wanted: Iterable[str]) -> bool:
             and (finding.bottleneck == "unknown" or finding.confidence == "low")
         )
     )
+
+
+def word(finding: Finding | None) -> str:
+    """The confidence in the first verdict. That a launch cannot be diagnosed is certain ("high"), and
+    names no cause of which it could be."""
+    if finding is None or (finding.bottleneck == unknown.ID and finding.confidence == "high"):
+        return UNREAD
+    return WORDS[finding.confidence]
 
 
 def holds(profile: Profile) -> str:
@@ -118,7 +127,7 @@ def judged(half: str, about: Mapping[str, Any], answer: Mapping[str, Any], found
         " ".join(answer.get("also_ok", ())),
         findings[0].bottleneck if findings else "",
         findings[1].bottleneck if len(findings) > 1 else "",
-        WORDS[findings[0].confidence] if findings else UNREAD,
+        word(findings[0] if findings else None),
         int(bool(right) and right[0]),
         int(any(right)),
     )

@@ -4,6 +4,7 @@ published readings say how often each word was right."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from test_thin_reports import basic
 
 from benchmarks import readings
 from benchmarks.heldout import score
-from ncu_toolkit.base.model import Finding, Profile
+from ncu_toolkit.base.model import NOT_MEASURED, Finding, Profile
 from ncu_toolkit.kernel.diagnosis import time_model
 from ncu_toolkit.kernel.diagnosis.engine import diagnose, outcome_of
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel
@@ -134,3 +135,14 @@ def test_words_meant_what_they_say_on_public_reports() -> None:
     assert all(
         row.word == readings.UNREAD or row.right <= row.right_second for row in readings.read()
     )
+
+
+def test_a_launch_that_was_not_measured_has_no_word() -> None:
+    """That it cannot be diagnosed is certain, which is no "clear" cause."""
+    ended = cases.build({})
+    refused = replace(ended, launch=replace(ended.launch, status=f"{NOT_MEASURED}: no pass"))
+    verdict = diagnose(refused).primary
+    assert (verdict.bottleneck, verdict.confidence) == ("unknown", "high")
+    assert readings.word(verdict) == readings.word(None) == readings.UNREAD
+    assert readings.word(replace(verdict, confidence="low")) == "possible"
+    assert readings.word(replace(verdict, bottleneck="memory-latency")) == "clear"

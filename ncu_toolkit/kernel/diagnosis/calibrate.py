@@ -118,9 +118,8 @@ def pairs(runs: Iterable[Run], steps: Sequence[Rung]) -> list[StepPair]:
     """Every step that declares a cause and whose two kernels were profiled in the same run, at each
     size.
 
-    Times are the profiler's; where either kernel has more than one launch, medians of unprofiled
-    events, which hold the gaps between launches. Steps without both times on one clock are left
-    out."""
+    Times are the profiler's; where either kernel has more than one launch, medians of unprofiled events,
+    which hold the gaps between launches. Steps without both times on one clock are left out."""
     found = []
     for run in runs:
         launches: dict[tuple[str, str, str, str], list[Profile]] = {}

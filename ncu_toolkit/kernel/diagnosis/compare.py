@@ -41,8 +41,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Launches:
-    """What one rung launches for one result, in order, with its unprofiled timing where there is
-    one."""
+    """What one rung launches for one result, in order, with its unprofiled timing where there is one."""
 
     profiles: tuple[Profile, ...] = ()
     timing: Timing | None = None
@@ -98,11 +97,10 @@ class Launches:
 
 
 def of_all(cause: str, saved: float, part: float) -> float:
-    """The fraction of a rung's time that goes with a cause of its longest launch, which saves
-    `saved` of that launch and takes `part` of the whole.
+    """The fraction of a rung's time that goes with a cause of its longest launch, which saves `saved` of
+    that launch and takes `part` of the whole.
 
-    A chain of launches is judged as a whole; any other cause saves only in the launch that has it.
-    """
+    A chain of launches is judged as a whole; any other cause saves only in the launch that has it."""
     rule = load_rules().get(cause)
     return saved if rule and rule.WHOLE_JOB else saved * part
 
@@ -132,11 +130,10 @@ CLOCK: Final = 0.02
 
 
 def attribute(before: Profile, after: Profile) -> list[TimeCause]:
-    """The difference in time by cause, in microseconds, largest first and the residual last; empty
-    where a time is missing.
+    """The difference in time by cause, in microseconds, largest first and the residual last; empty where
+    a time is missing.
 
-    Factors that either profile lacks are left out, and what they would explain is in the residual.
-    """
+    Factors that either profile lacks are left out, and what they would explain is in the residual."""
     t0, t1 = before.duration_us, after.duration_us
     if not t0 or not t1:
         return []

@@ -156,6 +156,8 @@ def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
         return _roof_first(findings, k)
     near = nearest(k, untested)
     if near is None:
+        # None is worth much: the one that gains most, however specific the others are.
+        findings = sorted(findings, key=lambda finding: -_weight(finding))
         return findings or [unknown.verdict(Kernel(k.profile, k.model, unknown.ID))]
     near = _as_sure_as(near, k, ())
     # A roof that a rule found says more than the nearest one, unless that one is full.

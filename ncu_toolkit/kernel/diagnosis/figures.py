@@ -155,8 +155,7 @@ def inputs(name: str) -> tuple[str, ...]:
 
 
 def origins(name: str) -> frozenset[str]:
-    """The metrics and tables that a name goes back to, and the names in between, its own
-    included."""
+    """The metrics and tables that a name goes back to, and the names in between, its own included."""
     below = (found for part in inputs(name) if part != name for found in origins(part))
     return frozenset({name, *below})
 
@@ -670,7 +669,7 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
     "lane_reuse": ("ratio", "Loads by lanes per compulsory byte", "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."),
     "accumulators": ("count", "Independent accumulators", "Registers in which the inner loop sums, those that are added to one another counted once."),
     "divisions": ("fraction", "FP64 instructions of divisions", "Part of the executed FP64 instructions that belong to divisions, eight for each MUFU.RCP64H."),
-    "retries": ("ratio", "Attempts for each update", "Executions of the compare-and-swap over entries into its loop."),
+    "retries": ("ratio", "Passes of the loop", "Executions of the atomic over entries into its loop: for each update, or for each wait."),
     "product_bytes": ("B", "Bytes of the product's matrices", "Operands and results, each once, by what the tiles load and how they lie in the grid."),
     "tile_intensity": ("ratio", "Matrix operations per byte into the SM", "Grows with the side of the tile that a block computes."),
     "queued_sector_excess": ("fraction", "Sectors beyond the ideal in the queue", "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples."),

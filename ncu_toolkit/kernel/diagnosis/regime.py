@@ -288,9 +288,8 @@ def starting_blocks(kernel: KernelTrace) -> float:
 
 
 def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
-    """Part (0-1) of the GPU's time that a launch's shape leaves unused: SMs without a block, the
-    empty part of the waves, start and end, and starting its blocks where that takes LIMITS or
-    more."""
+    """Part (0-1) of the GPU's time that a launch's shape leaves unused: SMs without a block, the empty
+    part of the waves, start and end, and starting its blocks where that takes LIMITS or more."""
     short = _LAUNCH_US / (_LAUNCH_US + kernel.median_us) if kernel.median_us else 0.0
     blocks, fill = kernel.launch.blocks, fill_of(kernel, device)
     if not blocks or not device.sm_count:
@@ -306,8 +305,7 @@ def unused_by_shape(kernel: KernelTrace, device: Device) -> float:
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe of one kernel: its regime, a `second` one that it cannot exclude, and the first's
-    rule."""
+    """A probe of one kernel: its regime, a `second` one that it cannot exclude, and the first's rule."""
 
     first: Regime
     second: Regime | None
@@ -385,8 +383,7 @@ def _read(found: Seen, answers: Mapping[str, Response], shape: Diagnosis, at: Th
 
 
 def _rule(regime: Regime, kind: str, shape: Diagnosis, unused: bool) -> str:
-    """The id of a regime's rule, by what the rules declare; `unused`: the shape leaves GPU
-    unused."""
+    """The id of a regime's rule, by what the rules declare; `unused`: the shape leaves GPU unused."""
     rules = load_rules()
 
     def first(wanted: Callable[[Rule], bool]) -> str:

@@ -203,8 +203,7 @@ def analyse_rung(
     intensity = None
     if problem and case:
         label, chosen = case.size.label, case.dtype
-        # Persistent kernels take their grid from the number of SMs; their block does not depend on
-        # it.
+        # Persistent kernels take their grid from the number of SMs; their block does not depend on it.
         launches = rung.launch_geometry(problem.values(case), parameters, sm_count or 1)
         geometry = {launch.kernel: launch for launch in reversed(launches)}
         intensity = problem.flops(case) / max(1.0, problem.compulsory_bytes(case))

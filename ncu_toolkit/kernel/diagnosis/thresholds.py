@@ -37,8 +37,7 @@ SATURATED: Final = Threshold(
 )
 #: Within a tenth of what well-written kernels keep up (time_model.SUSTAINED).
 NEAR: Final = Threshold(0.9 * SUSTAINED, "90% of the 80% of peak that well-written kernels sustain")
-#: Large copies reach 0.88 of an H200's datasheet bandwidth, and keep its DRAM and L2 0.88 to 0.93
-#: busy.
+#: Large copies reach 0.88 of an H200's datasheet bandwidth, and keep its DRAM and L2 0.88 to 0.93 busy.
 NEAR_BYTES: Final = Threshold(
     0.9 * 0.9, "90% of the 90% of peak that copies reach in device memory and L2"
 )

@@ -98,9 +98,8 @@ ACTIVITY: Final = ("l2_throughput",)
 SLICE: Final = "l2_atomic_unit_busiest"
 #: Every SM's own end of the link from L2, counted while that SM has work.
 LINK: Final = "l1_fill_active"
-#: What device memory reaches beyond ACHIEVABLE where it does not turn around between reads and
-#: writes: on an H200 0.95-0.96 when only reading, 0.92 with a quarter written, 0.88 with half
-#: (copies).
+#: What device memory reaches beyond ACHIEVABLE where it does not turn around between reads and writes:
+#: on an H200 0.95-0.96 when only reading, 0.92 with a quarter written, 0.88 with half (copies).
 READ_ONLY: Final = 0.05
 #: The launch itself as a bound beside the resources, and its words.
 LAUNCH: Final = "launch"
@@ -118,11 +117,10 @@ MEMORY: Final = (*ON_CHIP, "fill", "l2", "dram")
 class Removal:
     """What changes without a cause, as the fraction (0-1) that stays; unnamed things stay whole.
 
-    `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued
-    instructions and their stalls. `parallelism`: factor (>= 1) on warps that wait side by side,
-    outside queues. `balance`: part of the elapsed time that an SM's evenly spread work takes.
-    `added`: new work in cycles by resource. `basis`: a sentence on where the size of the change
-    comes from."""
+    `stalls`: waiting by stall reason. `loads`: work by resource. `instructions`: issued instructions and
+    their stalls. `parallelism`: factor (>= 1) on warps that wait side by side, outside queues.
+    `balance`: part of the elapsed time that an SM's evenly spread work takes. `added`: new work in
+    cycles by resource. `basis`: a sentence on where the size of the change comes from."""
 
     what: str
     stalls: Mapping[str, float] = field(default_factory=dict)
@@ -219,8 +217,7 @@ class TimeModel:
         return max(known, key=lambda item: item[1], default=("", 0.0))
 
     def busy(self, resource: str) -> float:
-        """Utilisation while the resource could be used (in SMs: while active); 0 if not
-        collected."""
+        """Utilisation while the resource could be used (in SMs: while active); 0 if not collected."""
         return max(self.worked(resource), self.activity.get(resource, 0.0))
 
     def counted(self, resource: str) -> float:
@@ -237,8 +234,7 @@ class TimeModel:
         return min(1.0, self.loads.get(resource, 0.0) / (self.cycles * usable))
 
     def reach(self, resource: str) -> float:
-        """The reachable fraction of a resource's peak: the usual one, or what this launch
-        reaches."""
+        """The reachable fraction of a resource's peak: the usual one, or what this launch reaches."""
         return max(self.peaks.get(resource, ACHIEVABLE), self.worked(resource))
 
     @property
@@ -405,9 +401,8 @@ class TimeModel:
         return 1 / (queued + (1 - queued) / removal.parallelism)
 
     def queued(self, reason: str) -> float:
-        """The part of a memory stall's time in the queue of the busiest unit on its way
-        (queue_share); 0 for other stalls. An instruction's issue cycle counts as waiting at the
-        issue slots."""
+        """The part of a memory stall's time in the queue of the busiest unit on its way (queue_share); 0
+        for other stalls. An instruction's issue cycle counts as waiting at the issue slots."""
         if reason == "selected":
             return queue_share(self.busy("issue"))
         if reason not in _QUEUES_ON_CHIP:
@@ -423,8 +418,7 @@ class TimeModel:
         return max(queue_share(busy), 1 - UNLOADED / self.access if self.access else 0.0)
 
     def _waiting_lines(self, removal: Removal) -> list[str]:
-        """The waiting side as a sum: what goes of each reason and why, of the rest, and what
-        stays."""
+        """The waiting side as a sum: what goes of each reason and why, of the rest, and what stays."""
         lines = []
         if removal.parallelism > 1:
             lines.append(

@@ -57,8 +57,7 @@ class Contradiction(Exception):
 
 @dataclass(frozen=True)
 class Cubin:
-    """The headers' content; with `problem`, the first thing that does not fit, all else is
-    empty."""
+    """The headers' content; with `problem`, the first thing that does not fit, all else is empty."""
 
     problem: str = ""
     compute: int = 0
@@ -263,9 +262,8 @@ _OLD_NAME, _OLD_MAGIC = b".zdebug_", b"ZLIB"
 
 
 class PackedSection(NamedTuple):
-    """A compressed section of debug information: its header in the code, its place, what is in
-    front of the compressed bytes, their format, and the content; None where it cannot be
-    unpacked."""
+    """A compressed section of debug information: its header in the code, its place, what is in front of
+    the compressed bytes, their format, and the content; None where it cannot be unpacked."""
 
     section: Section
     head: bytes

@@ -433,9 +433,8 @@ def _device(
 
 
 class _Order:
-    """The launches of a report in file order. ncu writes each when it is finished, and a thread
-    waits for its launch, so that its calls are numbered upwards; threads and processes
-    interleave."""
+    """The launches of a report in file order. ncu writes each when it is finished, and a thread waits
+    for its launch, so that its calls are numbered upwards; threads and processes interleave."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], dict[int, int]] = {}

@@ -249,8 +249,7 @@ class Metrics:
         return found, found.correlation_ids(), count
 
     def table(self, name: str, *, additive: bool = True) -> tuple[list[int], list[float]]:
-        """Addresses and values of a metric's instances. Values are empty where all of them are
-        0."""
+        """Addresses and values of a metric's instances. Values are empty where all of them are 0."""
         found: Any = self.get(name)
         taken: messages.CountTable | None = None
         if found is not None and (entries := self._tables.get(name)):
@@ -299,8 +298,7 @@ class Metrics:
         return None if problem else summed
 
     def column(self, short: str) -> tuple[list[int], list[float]]:
-        """Addresses and values of a source metric, under the newest name that the launch has for
-        it."""
+        """Addresses and values of a source metric, under the newest name that the launch has for it."""
         name = next((n for n in registry.SOURCE_METRICS[short] if n in self.names), "")
         ids, values = self.table(name, additive=short not in _NOT_ADDITIVE)
         return ids, values or [0.0] * len(ids)
@@ -442,9 +440,8 @@ def _samples(
 
 
 def mix(metrics: Metrics, table: Sequence[Instruction]) -> InstructionMix:
-    """Executed instructions by opcode, from the per-instruction counts where all have a text, else
-    from the profiler's own table, which reports of Volta have (the module cannot disassemble
-    it)."""
+    """Executed instructions by opcode, from the per-instruction counts where all have a text, else from
+    the profiler's own table, which reports of Volta have (the module cannot disassemble it)."""
     if any(row.executed and row.sass in _NO_TEXT for row in table):
         table = ()
     opcodes: dict[str, int] = {}

@@ -209,8 +209,7 @@ def _read_here(
 
 @dataclass(frozen=True)
 class ReportPart:
-    """Launches of a report and all that a process needs to read them, by their places in the
-    file."""
+    """Launches of a report and all that a process needs to read them, by their places in the file."""
 
     file: str
     """The report's name."""
@@ -278,9 +277,8 @@ class ReportFile:
         vars(self).pop("sources", None)
 
     def plain(self, scratch: Path) -> Path:
-        """The report as the profiler's module can read it: unpacked, without a damaged end, with
-        broken line tables emptied, under a UTF-8 name; the file itself where that changes
-        nothing."""
+        """The report as the profiler's module can read it: unpacked, without a damaged end, with broken
+        line tables emptied, under a UTF-8 name; the file itself where that changes nothing."""
         path, frame = self.path, self.frame
         size = frame.intact_bytes if frame.problem else len(frame.data)
         if (

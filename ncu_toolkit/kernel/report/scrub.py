@@ -101,8 +101,7 @@ class Span:
 
 
 def _spans_of(message: bytes) -> Iterator[tuple[int, int, int]]:
-    """Length-delimited fields as (number, start, end); from where they make no sense on, field
-    0."""
+    """Length-delimited fields as (number, start, end); from where they make no sense on, field 0."""
     at = start = 0
     try:
         while at < len(message):

@@ -10,7 +10,7 @@ from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.model import Instruction, Profile
-from ncu_toolkit.kernel.sass.branches import Graph, closure
+from ncu_toolkit.kernel.sass.branches import JUMPS, Graph, closure
 from ncu_toolkit.kernel.sass.opcodes import (
     KINDS,
     LONG_PRODUCERS,
@@ -33,6 +33,10 @@ _LONGEST_ADDRESS: Final = 256
 _BLOCKS: Final = re.compile(r"BAR\.(?!ARV)|BAR$")
 #: Instructions searched back for an mbarrier's test; compilers put about ten before the branch.
 _GUARD_REACH: Final = 64
+#: Most instructions of a loop that asks until it may go on; longer ones do more than that.
+_POLL: Final = 32
+#: What asks memory each time: an atomic, and a load that no L1 answers.
+_ASKS: Final = re.compile(r"ATOM[GS]?\b|LD[GS]?\..*\b(?:STRONG|VOLATILE)\b")
 #: The report module disassembles code of GPUs from here on: not Volta's.
 DECODED_SINCE: Final = (7, 5)
 #: Kinds whose results a scoreboard guards.
@@ -71,8 +75,7 @@ class Flow:
 
     def sources(self, index: int, register: int) -> frozenset[int]:
         """Indices of the writers whose value of `register` may be what `index` reads. Where branch
-        targets are unknown: the nearest before, or the last after it for a loop cut out of its
-        code."""
+        targets are unknown: the nearest before, or the last after it for a loop cut out of its code."""
         found = self.graph.reaching(index, register)
         nearest = (
             None
@@ -175,9 +178,8 @@ class Flow:
         return False
 
     def on_loaded_values(self) -> frozenset[int]:
-        """Instructions whose operands come, through registers, from memory or other lanes: work on
-        data. Others depend on indices and parameters only. Results in predicates are not
-        followed."""
+        """Instructions whose operands come, through registers, from memory or other lanes: work on data.
+        Others depend on indices and parameters only. Results in predicates are not followed."""
         users: dict[int, set[int]] = {}
         for i in range(len(self.code)):
             for j in self._made_from(i):
@@ -237,9 +239,8 @@ def _nearest_before(indices: Sequence[int] | None, index: int) -> int | None:
 
 @remembered(64)
 def waits(profile: Profile, reason: str) -> dict[str, float]:
-    """Shares (summing to 1) of a stall reason's samples by the kind of instruction waited for;
-    empty without samples or disassembly. Scoreboard reasons are traced to producers, others are
-    not."""
+    """Shares (summing to 1) of a stall reason's samples by the kind of instruction waited for; empty
+    without samples or disassembly. Scoreboard reasons are traced to producers, others are not."""
     totals: dict[str, float] = {}
     for index, weight in weights_by_culprit(profile, reason).items():
         opcode = profile.instructions[index].opcode
@@ -256,6 +257,22 @@ def flow_of(instructions: Sequence[Instruction]) -> Flow:
 
 
 _flow = remembered(16)(Flow)
+
+
+@remembered(16)
+def polls(rows: Sequence[Instruction]) -> tuple[range, ...]:
+    """Loops that only ask memory until the answer lets them go on: an atomic or a load past L1 decides a
+    branch, and nothing is stored. How often they go round depends on how long others take."""
+    flow, found = flow_of(rows), []
+    for end, starts in flow.graph.targets.items():
+        for loop in (range(start, end + 1) for start in starts if end - _POLL < start <= end):
+            asks = {i for i in loop if _ASKS.match(rows[i].opcode)}
+            tests = (flow._writer_of_guard(i) for i in loop if base(rows[i].opcode) in JUMPS)
+            behind = closure((i for i in tests if i is not None and i in loop), flow._made_from)
+            works = any(kind(rows[i].opcode) in ("global", "tensor") for i in {*loop} - asks)
+            if asks & behind and not works:
+                found.append(loop)
+    return tuple(found)
 
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:

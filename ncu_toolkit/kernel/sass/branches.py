@@ -105,12 +105,10 @@ def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None
 def targets_of(
     rows: tuple[CodeRow, ...], executed: Sequence[float | None] = ()
 ) -> Mapping[int, tuple[int, ...]] | None:
-    """Indices of the instructions that each branch, call or BSSY names, by its own; None if
-    unknown.
+    """Indices of the instructions that each branch, call or BSSY names, by its own; None if unknown.
 
-    Reports give addresses from the function's start but absolute targets (see `_shift`). An
-    indirect branch goes to all code that nothing else leads to, which a switch's table would
-    hold."""
+    Reports give addresses from the function's start but absolute targets (see `_shift`). An indirect
+    branch goes to all code that nothing else leads to, which a switch's table would hold."""
     if not rows or any(not row.opcode for row in rows):
         return None
     named: dict[int, int] = {}
@@ -160,13 +158,12 @@ def _shift(
     by_address: Mapping[int, int],
     behind: Sequence[int],
 ) -> int | None:
-    """Offset to subtract from branch targets for addresses from the function's start; None if
-    unknown.
+    """Offset to subtract from branch targets for addresses from the function's start; None if unknown.
 
     Targets may be offsets already, or two instructions imply it (`_hints`). Else functions start at
-    multiples of 128 bytes: of the starts that make every target an instruction, the one that
-    explains most. Code behind an unconditional branch needs something that leads to it, and a BSSY
-    names what follows the BSYNC of its barrier."""
+    multiples of 128 bytes: of the starts that make every target an instruction, the one that explains
+    most. Code behind an unconditional branch needs something that leads to it, and a BSSY names what
+    follows the BSYNC of its barrier."""
     if not named:
         return 0
     for shift in (0, *_hints(rows, named)):
@@ -215,11 +212,10 @@ def _hints(rows: Sequence[CodeRow], named: Mapping[int, int]) -> list[int]:
 
 
 class Graph:
-    """Basic blocks of one kernel and, on demand, the writers of a register that reach an
-    instruction.
+    """Basic blocks of one kernel and, on demand, the writers of a register that reach an instruction.
 
-    `writers`: the instructions that write each register, in order. A predicated write may not
-    happen, so what came before it reaches as well, unless the reader has the same predicate."""
+    `writers`: the instructions that write each register, in order. A predicated write may not happen, so
+    what came before it reaches as well, unless the reader has the same predicate."""
 
     def __init__(self, rows: tuple[CodeRow, ...], writers: Mapping[int, Sequence[int]]) -> None:
         # In file order: a search through the instructions would take quadratic time.

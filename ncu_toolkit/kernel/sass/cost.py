@@ -144,8 +144,7 @@ def regions_of(function: Function, cc: tuple[int, int]) -> tuple[Region, ...]:
     """The kernel's regions, those with most work first; one for the whole code without loops.
 
     Work is floating-point operations, then bytes moved, then instructions, each times LOOP_WEIGHT a
-    level of nesting. Of regions with equal work (aligned and general versions) the shorter is
-    first."""
+    level of nesting. Of regions with equal work (aligned and general versions) the shorter is first."""
     loops, code = loops_of(function), function.instructions
     if not loops:
         whole = Loop(code[0].address if code else 0, frozenset(), code, 0)
@@ -276,8 +275,7 @@ def _tensor_flops(instruction: SassInstruction) -> float:
 
 def dependency_cycles(code: Sequence[SassInstruction]) -> int:
     """Cycles of one warp's pass in a steady loop by arithmetic dependencies: in order, one issue a
-    cycle, _ARITHMETIC_LATENCY to a use. Results of variable latency are there at once: a lower
-    bound."""
+    cycle, _ARITHMETIC_LATENCY to a use. Results of variable latency are there at once: a lower bound."""
     touched = [registers(i.opcode, i.operands) for i in code]
     arithmetic = [kind(i.opcode) not in _WAITED for i in code]
     ready: dict[int, int] = {}
@@ -322,13 +320,12 @@ def copy_overlap(code: Sequence[SassInstruction]) -> float | None:
 
 
 def loads_in_flight(body: Sequence[SassInstruction]) -> tuple[int, int]:
-    """Most global loads, and most bytes, that one thread has outstanding at once, by replaying a
-    loop's body until a pipeline would be full.
+    """Most global loads, and most bytes, that one thread has outstanding at once, by replaying a loop's
+    body until a pipeline would be full.
 
-    A load is outstanding until an instruction names one of its registers; asynchronous copies
-    (LDGSTS) until DEPBAR leaves fewer groups pending, or with mbarriers to the end of the
-    iteration, since the code does not say more. An approximation: the hardware's scoreboards may
-    wait sooner."""
+    A load is outstanding until an instruction names one of its registers; asynchronous copies (LDGSTS)
+    until DEPBAR leaves fewer groups pending, or with mbarriers to the end of the iteration, since the
+    code does not say more. An approximation: the hardware's scoreboards may wait sooner."""
     waiting: dict[int, tuple[frozenset[int], int]] = {}
     groups: list[list[int]] = []
     open_group: list[int] = []
@@ -383,8 +380,7 @@ class Loop:
 
 
 def loops_of(function: Function) -> tuple[Loop, ...]:
-    """The natural loops reachable from the entry, one for each header; irreducible cycles are
-    none."""
+    """The natural loops reachable from the entry, one for each header; irreducible cycles are none."""
     parts = blocks(function.lines, function.targets)
     if not parts:
         return ()

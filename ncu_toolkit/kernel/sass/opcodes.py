@@ -111,8 +111,7 @@ def width_classes(counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
 
 
 def shape(modifiers: Iterable[str]) -> tuple[int, int, int] | None:
-    """M, N, K of a matrix instruction by its modifiers (`16816`, `64x128x16`); None without
-    them."""
+    """M, N, K of a matrix instruction by its modifiers (`16816`, `64x128x16`); None without them."""
     for modifier in modifiers:
         if modifier in _SHAPES:
             return _SHAPES[modifier]
@@ -219,8 +218,7 @@ def addresses(opcode: str, operands: str) -> frozenset[int]:
 
 
 def _address(part: str, wide: bool) -> set[int]:
-    """Registers of an address; `wide`: pairs, unless a uniform register or modifier says
-    otherwise."""
+    """Registers of an address; `wide`: pairs, unless a uniform register or modifier says otherwise."""
     wide = wide and "UR" not in part and "desc" not in part and ".U32" not in part
     return {
         int(found[1]) + half

@@ -235,8 +235,7 @@ class KernelFacts:
 
     @property
     def warps(self) -> float | None:
-        """Warps on an SM at once: by occupancy, or by the grid where it is too small to fill the
-        SMs."""
+        """Warps on an SM at once: by occupancy, or by the grid where it is too small to fill the SMs."""
         if self.occupancy is None:
             return None
         blocks: float = self.occupancy.active_blocks

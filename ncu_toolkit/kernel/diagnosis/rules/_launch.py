@@ -148,6 +148,8 @@ SMALL_PATCH: Final = 4
 #: of one value to all lanes: one sector of four is a pure broadcast of 4-byte values, two and more
 #: are a matrix product's mix of a broadcast and a distinct operand; this is half way between.
 BROADCAST: Final = 1.5 / 4
+#: Loads of one value among all: a product written for one result a thread has one for each other load.
+MOSTLY: Final = 0.75
 
 
 def memory_load(k: Kernel) -> float:
@@ -170,12 +172,19 @@ def streams(k: Kernel) -> bool:
 
 def is_broadcast(k: Kernel) -> bool:
     """Whether global loads mostly give one value to all lanes, so that their number matters and not
-    their bytes; false where that is not known."""
-    sectors = k["global_load_sectors"]
-    asked = k["lane_load_bytes"]
-    return (
-        sectors is not None and bool(asked) and sectors * SECTOR_BYTES / (asked or 1.0) < BROADCAST
+    their bytes: by all bytes, or by MOSTLY of the loads where the others are scattered. False where that
+    is not known."""
+    loads = [row for row in k.instructions if row.base in GLOBAL_LOADS and row.executed]
+    alike = sum(
+        row.executed or 0
+        for row in loads
+        if (sectors := row.counters.get("l2_sectors")) is not None
+        and sectors * SECTOR_BYTES < BROADCAST * attribution.width(row.opcode) * (row.threads or 0)
     )
+    if loads and alike >= MOSTLY * sum(row.executed or 0 for row in loads):
+        return True
+    moved, asked = k["global_load_sectors"], k["lane_load_bytes"]
+    return moved is not None and bool(asked) and moved * SECTOR_BYTES < BROADCAST * (asked or 1.0)
 
 
 def global_waiting(k: Kernel) -> float:
@@ -239,11 +248,10 @@ def dependent_loads(k: Kernel) -> float:
 
 
 def atomic_wavefronts(k: Kernel) -> tuple[float, float]:
-    """Part of the passes through the shared-memory banks that atomic updates make, and part of
-    theirs that would do if no two met.
+    """Part of the passes through the shared-memory banks that atomic updates make, and part of theirs
+    that would do if no two met.
 
-    (0, 1) where not known.
-    """
+    (0, 1) where not known."""
     name, ideal = "shared_wavefronts", "shared_wavefronts_ideal"
     total = sum(row.counters.get(name, 0.0) for row in k.instructions)
     mine = [
@@ -288,9 +296,8 @@ def loads_in_flight(k: Kernel) -> float | None:
     """Global loads that a warp has under way where it waits for one, mean over the samples of that
     waiting; None where they tell nothing.
 
-    Loads are taken to return in the order in which they were issued, and the code to run in the
-    program order: what a loop has under way from its last round is not seen, so this is
-    a lower bound."""
+    Loads are taken to return in the order in which they were issued, and the code to run in the program
+    order: what a loop has under way from its last round is not seen, so this is a lower bound."""
     under_way: list[frozenset[int]] = []
     weighted, samples = 0.0, 0
     for row in k.instructions:
@@ -319,9 +326,8 @@ def warp_latency(k: Kernel) -> float | None:
     return filled * warps / issued if filled and issued and warps else None
 
 
-#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes per lane are 32 KiB under way; a
-#: latency of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes per cycle on an
-#: H200).
+#: Twice that: with half of an SM's 64 warps, 8 loads of 4 bytes per lane are 32 KiB under way; a latency
+#: of 800 cycles asks for 16 KiB at an SM's part of the bandwidth (20 bytes per cycle on an H200).
 ENOUGH: Final = 8
 
 
@@ -362,10 +368,9 @@ AT_ONCE: Final = 0.5
 
 @dataclass(frozen=True)
 class Left:
-    """The lanes after the tests with which a kernel begins, by which some leave. `lanes`: lanes of
-    each warp that goes on, mean; `warps`: part (0-1) of the warps that go on; `edge`: whether an
-    index is compared with a bound there, as at the edge of a problem. `at` is the index of the last
-    such test."""
+    """The lanes after the tests with which a kernel begins, by which some leave. `lanes`: lanes of each
+    warp that goes on, mean; `warps`: part (0-1) of the warps that go on; `edge`: whether an index is
+    compared with a bound there, as at the edge of a problem. `at` is the index of the last such test."""
 
     lanes: float
     warps: float
@@ -477,8 +482,7 @@ def is_widening(sass: str) -> bool:
     found = _PERMUTE.search(sass)
     if not found or "RZ" not in (found[1], found[3]) or found[1] == found[3]:
         return False
-    # The selector's lowest digit picks the lowest byte: 0 to 3 of the first operand, 4 to 7 of the
-    # last.
+    # The selector's lowest digit picks the lowest byte: 0 to 3 of the first operand, 4 to 7 of the last.
     low, next_low, high, top = (int(digit) for digit in reversed(found[2].zfill(4)))
     zeros = range(4) if found[1] == "RZ" else range(4, 8)
     return (

@@ -31,6 +31,7 @@ Functions".
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
@@ -60,9 +61,6 @@ SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
 #: Sectors of an update from which its lanes scatter; below, they meet in an address or two.
 ONE: Final = 1.5
-#: Most instructions of a loop that only retries an update, 7 for a sum in shared memory: longer ones do
-#: more than that.
-LOOP: Final = 32
 AGAIN: Final = Threshold(
     2.0, "with half of the passes done again, combining lanes first breaks even"
 )
@@ -79,6 +77,11 @@ _WARPS: Final = (
 _ONE_LANE: Final = (
     "Let one lane update for all lanes of its warp with the same address: reduce within the warp first (__reduce_add_sync or "
     "shuffles; to count or to reserve places, __ballot_sync and __popc)."
+)
+_POLLED: Final = (
+    "Start blocks whose inputs are ready: a launch for each step of the dependency, or block numbers from a counter in that order.",
+    "Where blocks must wait, let one lane of a block ask by a load (cuda::atomic_ref, load with memory_order_acquire) with "
+    "__nanosleep between, and the others wait at the barrier.",
 )
 _NATIVE: Final = "Use 32-bit integers for updates in shared memory, if they suffice: these take one instruction, floats and 64-bit types a CAS loop."
 #: A histogram, a sum, and how few blocks end with updates, by language.
@@ -105,10 +108,8 @@ CALL: Final = {
             "Use jax.ops.segment_sum with indices_are_sorted=True where the indices are sorted."),
 }  # fmt: skip
 EVIDENCE: Final = (
-    "kind_share:atomic l2_atomic_unit_active l2_atomic_unit_busiest",
-    "stall_share:lg_throttle stall_share:long_scoreboard stall_share:short_scoreboard",
-    "stall_share:mio_throttle stall_share:drain stall_share:membar l2_reduction_sectors",
-    "l2_atomic_sectors",
+    "kind_share:atomic l2_atomic_unit_active l2_atomic_unit_busiest stall_share:lg_throttle stall_share:long_scoreboard",
+    "stall_share:short_scoreboard stall_share:mio_throttle stall_share:drain stall_share:membar l2_reduction_sectors l2_atomic_sectors",
 )
 
 
@@ -116,13 +117,11 @@ def find(k: Kernel) -> Outcome:
     count = k.executed("atomic")
     if not count:
         return k.ruled_out("The kernel executes no atomic operations.")
-    if found := _retried(k):
+    if found := _again(k):
         return found
-    parts = {reason: k.blame(reason, "atomic") for reason in REASONS}
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.
     queued = _launch.queued_behind_atomics(k)
-    for reason in REASONS:
-        parts[reason] = max(parts[reason], queued)
+    parts = {reason: max(queued, k.blame(reason, "atomic")) for reason in REASONS}
     waiting = sum(k.model.waiting(reason) * part for reason, part in parts.items())
     # A warp that has issued its last update cannot leave before it is done; fences wait for it too.
     after = k.model.waiting("drain", "membar")
@@ -167,52 +166,56 @@ def _combined(k: Kernel, parts: Mapping[str, float], share_after: float) -> Remo
     )
 
 
-def _retried(k: Kernel) -> Outcome | None:
+def _again(k: Kernel) -> Outcome | None:
     """Updates by compare-and-swap in a loop, as those of floats and of 64 bits in shared memory are: of
-    the lanes that meet at an address one gets through, and the others go round again. None where few
-    samples are in such loops, or warps mostly pass them once."""
-    rows, inside, entered, passed = k.instructions, set[int](), 0, 0
-    for end, starts in attribution.flow_of(rows).graph.targets.items():
-        for start in starts:
-            loop = range(start, end + 1)
-            swap = next((rows[i] for i in loop if ".CAS" in rows[i].opcode), None)
-            if swap is not None and start > 0 and len(loop) <= LOOP:
-                # Lanes that are done wait behind the loop for the others.
-                inside.update(loop, [end + 1] * (_launch.base_at(rows, end + 1) == "BSYNC"))
-                passed += swap.executed or 0
-                entered += rows[start - 1].executed or 0
-    if not entered or passed < AGAIN.value * entered:
-        return None
-    samples = [row.samples for row in rows]
+    the lanes that meet at an address one gets through, and the others go round again. Or atomics that
+    only ask whether others are done. None where few samples are in such loops, or warps mostly pass
+    them once."""
+    rows, inside, entered, passed, polled = k.instructions, set[int](), 0, 0, 0
+    for loop in attribution.polls(rows):
+        asked = [row for i in loop if attribution.kind((row := rows[i]).opcode) == "atomic"]
+        if asked and loop[0] > 0:
+            # Lanes that are done wait behind the loop for the others.
+            inside.update(loop, [loop.stop] * (_launch.base_at(rows, loop.stop) == "BSYNC"))
+            passed += (times := asked[-1].executed or 0)
+            entered += rows[loop[0] - 1].executed or 0
+            polled += times * (".CAS" not in asked[-1].opcode)
     parts = {
-        reason: sum(samples[i].get(reason, 0) for i in inside) / total
+        reason: sum(rows[i].samples.get(reason, 0) for i in inside) / total
         for reason in k.model.stalls
-        if (total := sum(each.get(reason, 0) for each in samples))
+        if (total := sum(row.samples.get(reason, 0) for row in rows))
     }
     waiting = sum(k.model.waiting(reason) * part for reason, part in parts.items())
-    if waiting < WEAK_STALL.value:
+    if not entered or passed < AGAIN.value * entered or waiting < WEAK_STALL.value:
         return None
-    left, shared = entered / passed, k.of_base("ATOMS") > 0
+    left, shared, polls = entered / passed, k.of_base("ATOMS") > 0, polled > passed / 2
     again = sum(rows[i].executed or 0 for i in inside) / k.total
-    places = {rows[i].address for i in inside}
     elsewhere = {name: (capital(one),) for name, (_, one, _) in _COMBINED.items() if name != "cuda"}
-    return k.finding(
-        f"Lanes that update the same addresses retry: warps spend {percent(waiting)} of their time in a compare-and-swap loop, "
-        f"with {units.significant(passed / entered, 2)} iterations per update.",
+    without = k.model.without(
         Removal(
             "with each update done at once",
             stalls={reason: keep(part, left) for reason, part in parts.items() if part},
+            loads=_combined(k, {}, 1.0).loads if polls else {},
             instructions=keep(again, left),
-        ),
+        )
+    )
+    how = f"Lanes that update the same addresses retry: warps spend {percent(waiting)} of their time in a compare-and-swap loop"
+    if polls:  # what it waits for takes as long as it takes
+        without = replace(
+            without, quantified=False, arithmetic=("How long the others take is not known.",)
+        )
+        how = f"Warps ask by atomics whether others are done, and spend {percent(waiting)} of their time in such a loop"
+    return k.finding(
+        f"{how}, with {units.significant(passed / entered, 2)} iterations per {'wait' if polls else 'update'}.",
+        without,
         (
             k.stated("retries", passed / entered, ">=", AGAIN),
             "kind_share:atomic stall_share:short_scoreboard stall_share:long_scoreboard stall_share:wait",
         ),
-        (*k.advice(_ONE_LANE, **elsewhere), *(_NATIVE,) * shared),
+        _POLLED if polls else (*k.advice(_ONE_LANE, **elsewhere), *(_NATIVE,) * shared),
         "No such loop, or one iteration per update.",
         locations=k.locate(
-            lambda row: float(sum(row.samples.values())) if row.address in places else 0.0,
-            "the samples in the loop",
+            lambda row: float(row.sample_count * (row.index in inside)), "the samples in the loop"
         ),
     )
 
@@ -242,8 +245,8 @@ def _advice(k: Kernel) -> tuple[str, ...]:
 
 
 def _l2_part(k: Kernel) -> float:
-    mine = [
-        v for name in ("l2_atomic_sectors", "l2_reduction_sectors") if (v := k[name]) is not None
-    ]
-    total = k["l2_sectors"]
-    return min(1.0, sum(mine) / total) if mine and total else 0.0
+    mine, total = (
+        (k["l2_atomic_sectors"] or 0.0) + (k["l2_reduction_sectors"] or 0.0),
+        k["l2_sectors"],
+    )
+    return min(1.0, mine / total) if total else 0.0

@@ -174,9 +174,8 @@ STEPS_LEFT: Final = 0.5
 
 
 def _shuffled(removal: Removal, k: Kernel) -> Removal:
-    """The removal, and what shuffles take the place of where nearly each access to shared memory
-    has its barrier: such code exchanges values between threads step by step. Unchanged
-    elsewhere.
+    """The removal, and what shuffles take the place of where nearly each access to shared memory has its
+    barrier: such code exchanges values between threads step by step. Unchanged elsewhere.
 
     Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Warp Shuffle
     Functions"."""

@@ -312,8 +312,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
     double = [i for i in region.code if attribution.kind(i.opcode) == "fp64"]
     converted = [i for i in region.code if is_conversion(i.opcode)]
-    # Conversions take the special-function pipe: they belong to the double precision that needs
-    # them.
+    # Conversions take the special-function pipe: they belong to the double precision that needs them.
     for_double = unit_cycles(converted, facts.cc, region.conditional).get("special", 0.0)
     others = [c for unit, c in region.cycles.items() if unit not in ("special", "fp64")]
     busy = max(region.cycles.get("fp64", 0.0), for_double)

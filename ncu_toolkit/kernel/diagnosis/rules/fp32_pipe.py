@@ -213,14 +213,12 @@ def _at_roof(k: Kernel, evidence: Given) -> Finding:
 
 def _in_tf32(at_roof: Finding, k: Kernel) -> Finding:
     """A product of matrices at or near this pipe's roof, with what tensor cores would gain in TF32: the
-    roof is the pipe's, not the task's. Unchanged where the type is the problem's own
-    (`context`), where these tensor cores are not WIDE_TENSOR, and where less than a TENTH is
-    gained.
+    roof is the pipe's, not the task's. Unchanged where the type is the problem's own (`context`), where
+    these tensor cores are not WIDE_TENSOR, and where less than a TENTH is gained.
 
-    Its multiply-adds then take the tensor pipe at half the rate of 16-bit operands (data sheets of
-    A100 to B200), and bytes come as before. A kernel at its roof is tuned, so a tuned one is
-    expected there too, such as a library's: the tensor pipe or memory is its limit, not its
-    instructions."""
+    Its multiply-adds then take the tensor pipe at half the rate of 16-bit operands (data sheets of A100
+    to B200), and bytes come as before. A kernel at its roof is tuned, so a tuned one is expected there
+    too, such as a library's: the tensor pipe or memory is its limit, not its instructions."""
     rate = spec(k.device.cc, "tensor")
     fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
     sms = k.device.sm_count

@@ -42,6 +42,10 @@ WAITS: Final = {"lg_throttle": ""}
 STEP: Final = 0.5
 """Where accesses are wide already: one value kept in a register for every one loaded halves
 them."""
+_ALIKE: Final = (
+    "Most loads bring one value for all lanes: load it once before the loop (const __restrict__ lets the compiler do so), or "
+    "pass it as a kernel parameter or in constant memory."
+)
 
 
 def find(k: Kernel) -> Outcome:
@@ -49,7 +53,8 @@ def find(k: Kernel) -> Outcome:
     part = k.blame("lg_throttle", *kinds)
     # Loads that hit L1 and still come late wait in the same queue, when the load/store pipe is the
     # busy unit and each brings one value for all lanes.
-    queued = _launch.is_broadcast(k) and k.model.busiest(*ON_CHIP)[1] >= BUSY.value
+    alike = _launch.is_broadcast(k)
+    queued = alike and k.model.busiest(*ON_CHIP)[1] >= BUSY.value
     late = k.blame("long_scoreboard", *kinds) if queued else 0.0
     throttled = k.blame("mio_throttle", *kinds)
     parts = {"lg_throttle": part, "long_scoreboard": late, "mio_throttle": throttled}
@@ -60,7 +65,8 @@ def find(k: Kernel) -> Outcome:
             f"Warps spend only {percent(waiting)} of their time in the queue for global memory.",
             measured,
         )
-    if not _launch.is_coalesced(k) or _launch.queued_excess(k) > _launch.COALESCED:
+    scattered = not _launch.is_coalesced(k)
+    if (scattered and not alike) or _launch.queued_excess(k) > _launch.COALESCED:
         reason = "Scattered sectors fill the queue: see Uncoalesced global access."
         return k.ruled_out(reason, measured)
     if _launch.queued_behind_atomics(k) >= 0.5:
@@ -70,7 +76,10 @@ def find(k: Kernel) -> Outcome:
     removal = Removal(
         f"with {percent(1 - left, 2)} fewer global-memory instructions",
         stalls={reason: keep(share, left) for reason, share in parts.items()},
-        loads=dict.fromkeys(("lsu", "l1_tag"), left)
+        loads={
+            "lsu": left,
+            "l1_tag": keep(1 - (k["l1_tag_excess"] or 0.0), left) if scattered else left,
+        }
         | (dict.fromkeys(("l1_data", "l1_writeback", "l1"), left) if queued else {}),
         instructions=keep(k["kind_share:global"] or 0.0, left),
     )
@@ -89,7 +98,8 @@ def find(k: Kernel) -> Outcome:
             "stall_share:mio_throttle stall_share:long_scoreboard kind_share:global load_bytes_per_lane lsu_pipe_active global_sector_excess",
         ),
         (
-            *(wider if width < WIDEST else ()),
+            *(wider if width < WIDEST and not alike else ()),
+            *(_ALIKE,) * alike,
             "Keep values that are loaded repeatedly in registers or shared memory.",
             "Let each thread do more work per computed address.",
         ),

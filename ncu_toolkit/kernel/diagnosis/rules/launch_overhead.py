@@ -206,8 +206,7 @@ def _short_blocks(k: Kernel) -> Outcome:
     )
     if fill > FILLED.value:
         return k.ruled_out("Blocks are short, but the SMs stay full.", evidence)
-    # Several elements per thread are as many loads under way at a time; what is spent in queues
-    # stays.
+    # Several elements per thread are as many loads under way at a time; what is spent in queues stays.
     late = k.blame("long_scoreboard", "global") if k.model.stalls else 0.0
     waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
     at_least = "at least " if k["sm_cycles"] is None else ""

@@ -181,8 +181,7 @@ def _where(k: Kernel) -> Where | None:
 
 
 def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
-    """Advice on what lies there. More registers are no advice where a thread has the most there
-    is."""
+    """Advice on what lies there. More registers are no advice where a thread has the most there is."""
     registers = k["registers_per_thread"] or 0.0
     first, second = k.advice(**_ADVICE)
     triton = k.language == "triton"
@@ -197,9 +196,8 @@ def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
 
 
 def _late_part(k: Kernel) -> float:
-    """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at
-    stores to it, which need their value at once where a register could take it whenever it
-    comes."""
+    """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at stores
+    to it, which need their value at once where a register could take it whenever it comes."""
     sampled = {i: row.samples.get("long_scoreboard", 0) for i, row in enumerate(k.instructions)}
     total = sum(sampled.values())
     at_stores = sum(sampled[i] for i in k.places("local")) / total if total else 0.0

@@ -40,7 +40,7 @@ from ncu_toolkit.kernel.diagnosis.rules import (
     evidence,
     memory_levels,
 )
-from ncu_toolkit.kernel.diagnosis.thresholds import SATURATED, WEAK_STALL
+from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, SATURATED, WEAK_STALL
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
 from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import GLOBAL_LOADS
@@ -104,7 +104,7 @@ def _not_the_limit(k: Kernel, waiting: float) -> str:
     busiest, busy = _launch.busiest_with_loads(k)
     if busy >= SATURATED.value:
         return f"Loads wait for bandwidth, not for latency ({capital(RESOURCES[busiest][2])}, {percent(busy)} busy)."
-    if not _launch.is_coalesced(k) and _launch.memory_load(k) > 0.5:
+    if not _launch.is_coalesced(k) and _launch.memory_load(k) >= BUSY.value:
         return "Scattered accesses keep memory busy and delay loads: see Uncoalesced global access."
     queued = _launch.queued_behind_atomics(k) >= 0.5
     return "Loads queue behind atomic updates: see Atomic contention." if queued else ""
@@ -170,10 +170,9 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 
 def _through_registers(k: Kernel) -> float:
-    """Part (0-1) of the work of L1's data stage that is to bring what is loaded from global memory
-    into registers. Asynchronous copies, which GPUs have from compute capability 8.0 on, write it to
-    shared memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies"). 0 where it
-    is not known."""
+    """Part (0-1) of the work of L1's data stage that is to bring what is loaded from global memory into
+    registers. Asynchronous copies, which GPUs have from compute capability 8.0 on, write it to shared
+    memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies"). 0 where it is not known."""
     if k.device.cc < (8, 0) or not k["shared_wavefronts"]:
         return 0.0
     return 1 - _launch.shared_wavefront_part(k)

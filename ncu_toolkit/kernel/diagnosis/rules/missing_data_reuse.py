@@ -308,9 +308,8 @@ def _order(k: Kernel, measured: Evidence | None) -> Outcome | None:
 
 
 def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outcome:
-    """A product whose block tile is so small that tensor cores wait for its operands. With a
-    larger one each byte and each instruction around the matrix instructions serves as many more
-    operations.
+    """A product whose block tile is so small that tensor cores wait for its operands. With a larger one
+    each byte and each instruction around the matrix instructions serves as many more operations.
 
     Kerr et al., "CUTLASS: Fast Linear Algebra in CUDA C++" (tiles decide the intensity)."""
     fragments = _launch.loads_fragments(k)

@@ -177,8 +177,7 @@ def _widened(k: Kernel, left: float) -> Removal:
     throttle = keep(k.blame("lg_throttle", "global"), left)
     # Wide accesses bring as many bytes, so the queues of what moves bytes stay as long.
     queued = queue_share(k.model.busiest("fill", "l2", "dram")[1])
-    # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as
-    # before.
+    # Where one thread has many loads under way, wide ones are so many fewer: as many bytes as before.
     under_way = _launch.loads_in_flight(k) or 1.0
     # What a list of indices points to lies apart: only loads whose address no other load delivers
     # can be widened.
@@ -288,8 +287,7 @@ def _verbs(k: Kernel) -> str:
 
 
 def _look_for(k: Kernel, left: float) -> str:
-    """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones
-    are."""
+    """The narrow opcodes that run, their wide ones, and the part of the loads that wide ones are."""
     opcodes = {row.opcode for row in k.rows if row.base in ("LDG", "STG")}
     narrow = sorted(name for name in opcodes if attribution.width(name) <= 2 * NARROW.value)
     swaps = [

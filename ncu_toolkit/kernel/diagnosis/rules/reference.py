@@ -9,8 +9,7 @@ from typing import Protocol, cast
 from ncu_toolkit.kernel.diagnosis.rules import load_rules, rules_of
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 
-#: The fixed structure of a rule's docstring: these headings, in this order, after the first
-#: sentence.
+#: The fixed structure of a rule's docstring: these headings, in this order, after the first sentence.
 HEADINGS = (
     "What it is",
     "Why it costs time",

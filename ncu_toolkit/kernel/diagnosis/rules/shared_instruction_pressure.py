@@ -211,11 +211,10 @@ def _basis(width: float, step: float, left: float, small: bool) -> str:
 
 
 def _balance_point(k: Kernel, conflict_free: float, share: float, left: float) -> float:
-    """The part of the shared-memory work at which it keeps the data path as busy as the arithmetic
-    pipes and issue slots are without the rest.
+    """The part of the shared-memory work at which it keeps the data path as busy as the arithmetic pipes
+    and issue slots are without the rest.
 
-    Below that more is not gained: the next limit is reached. 0 where the loads were not collected.
-    """
+    Below that more is not gained: the next limit is reached. 0 where the loads were not collected."""
     data = max(k.model.busy("l1_data") * conflict_free, k.model.busy("lsu"))
     issue = k.model.busy("issue") * keep(share, left)
     others = max(issue, k.model.busy("fma"), k.model.busy("tensor"))
@@ -284,9 +283,8 @@ def patch_side(k: Kernel) -> float | None:
     """Side of the square patch of results that has as many multiply-adds for each value loaded from
     shared memory; None where there are few, or where their operands come from elsewhere.
 
-    A patch of s x s results needs 2 s values for s^2 multiply-adds, and as many registers: a thread
-    has 255 at most.
-    """
+    A patch of s x s results needs 2 s values for s^2 multiply-adds, and as many registers: a thread has
+    255 at most."""
     fused = sum(row.threads for row in k.rows if is_multiply_add(row.opcode))
     reads = [row for row in k.rows if row.base == "LDS"]
     loaded = sum(row.threads * attribution.width(row.opcode) / WORD for row in reads)
@@ -322,8 +320,7 @@ def _falls(waits: Mapping[str, float]) -> str:
 
 
 def _locations(k: Kernel, waits: Mapping[str, float]) -> tuple[Location, ...]:
-    """Where most of what the finding names is: the throttled, the late, or the executed
-    instructions."""
+    """Where most of what the finding names is: the throttled, the late, or the executed instructions."""
     shared = ("shared",)
     if sum(waits.values()) < WEAK_STALL.value:
         ran = k.locate_executed("shared", "shared-memory instructions")

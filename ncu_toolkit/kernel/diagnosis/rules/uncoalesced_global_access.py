@@ -48,9 +48,10 @@ from ncu_toolkit.kernel.diagnosis.rules import (
     _launch,
     evidence,
 )
-from ncu_toolkit.kernel.diagnosis.thresholds import WEAK_STALL, Threshold
+from ncu_toolkit.kernel.diagnosis.thresholds import COMPULSORY, WEAK_STALL, Threshold
+from ncu_toolkit.kernel.diagnosis.time_model import ON_CHIP
 from ncu_toolkit.kernel.sass import attribution
-from ncu_toolkit.kernel.sass.opcodes import kind
+from ncu_toolkit.kernel.sass.opcodes import GLOBAL_STORES, kind
 
 TITLE: Final = "Uncoalesced global access"
 LIMIT: Final = "memory"
@@ -145,10 +146,11 @@ def find(k: Kernel) -> Outcome:
 
 def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
     """Without the sectors beyond the ideal: `excess` of all, or `few` of those that warps queue for."""
-    sectors = 1 - excess
+    sectors, kept = 1 - excess, _launch.within_l1(k) and not _stores_in_part(k)
     tag_excess = k["l1_tag_excess"]
     tags = sectors if tag_excess is None else 1 - tag_excess
-    queued = _launch.queueing(k)
+    # Where L1 serves what a sector holds beside, the queue in front of L2 stays.
+    queued = k.model.queue(k.model.busiest(*ON_CHIP)[1]) if kept else _launch.queueing(k)
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
     # queues only in part.
     throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
@@ -158,8 +160,9 @@ def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
     copied, part = figures.copied_sectors(k.profile), 1.0
     if counted is not None and copied is not None and all_sectors:
         part = min(1.0, (counted + copied) / all_sectors)
-    beyond = keep(part, sectors)
     moved, asked = k["dram_bytes"], figures.asked_bytes(k.profile)
+    least = min(1.0, (asked or 0.0) / (k["l2_bytes"] or math.inf)) if kept else 0.0
+    beyond = max(keep(part, sectors), least)
     # No placement needs more from device memory than the lanes ask for; how much less depends on
     # caches, so nothing beyond that is claimed.
     dram = min(1.0, asked / moved) if moved and asked else 1.0
@@ -177,6 +180,15 @@ def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
         if rows > 1
         else "",
     )
+
+
+def _stores_in_part(k: Kernel) -> bool:
+    """Whether stores fill sectors in part, each of which goes on to L2."""
+    stores = [row.counters for row in k.instructions if row.base in GLOBAL_STORES]
+    touched, ideal = (
+        sum(c.get(name, 0.0) for c in stores) for name in ("l2_sectors", "l2_sectors_ideal")
+    )
+    return touched > COMPULSORY.value * ideal
 
 
 def _behind(k: Kernel) -> float:
