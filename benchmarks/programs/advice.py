@@ -517,8 +517,9 @@ def page(trials: Sequence[Trial]) -> str:
         and each.followed
         and each.versions.share("followed") < HALF
     ]
-    lines += ["", f"### Advice that was followed and did not bring half of the gain: {len(missed)} of {len(trials)}", "",
-              "| program | first cause | label | speedup | its own fix | best known | why |", "|---|---|---|---:|---:|---:|---|"]  # fmt: skip
+    lines += ["", f"### Advice that was followed and did not bring half of the gain: {len(missed)} of {len(trials)}"]  # fmt: skip
+    if missed:
+        lines += ["", "| program | first cause | label | speedup | its own fix | best known | why |", "|---|---|---|---:|---:|---:|---|"]  # fmt: skip
     for each in missed:
         v = each.versions
         problem = v.problems.get("followed", "")

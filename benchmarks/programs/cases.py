@@ -3,7 +3,7 @@
 Prints the cases by cause, and how well they predict each other. `--write` puts them into
 ncu_toolkit/data/achieved.json. A program counts once for each cause. The cases are
 
-- the programs of `score.development` whose label is the first cause that is found (score.py),
+- the programs of `score.development` whose label is the first cause that is found (score.py), clear or likely, in a steady step,
 - pairs of traces that others published, `published.json` (docs/decisions/32-program-first.md); `most_ms` is the first
   finding's ceiling,
 - trials on a GPU, docs/data/try.json: what one switch saved, of the ceiling of the findings that it is for. Not of
@@ -83,7 +83,8 @@ def _benchmark(programs: Iterable[score.RecordedProgram]) -> Iterable[Achieved]:
             continue
         found = program.found
         first = found.costly[0]
-        if first.rule in score.meant(program.label["cause"]):
+        # only such a finding has an expected saving: of a steady step, and not merely possible
+        if first.expected_us and first.rule in score.meant(program.label["cause"]):
             # what waits is fixed for the larger fix that it keeps from being made
             late = [each for each in found.costly if each.rule in first.before]
             larger = [each.edit for each in late if each.ceiling_us > first.ceiling_us]
@@ -146,7 +147,8 @@ def evaluate(given: Sequence[Achieved]) -> Evaluation | None:
         if len(found) < achieved.ENOUGH.value:
             return None
         low, high = (min(1.0, case.most * end) for end in achieved.ends(found))
-        likely = min(1.0, case.most * statistics.median(found))
+        share = statistics.median(found)
+        likely = min(1.0, case.most * (share if found is own else min(1.0, share)))
         errors.append(abs(likely - case.saved))
         constant.append(abs(statistics.median(each.saved for each in others) - case.saved))
         most.append(abs(case.most - case.saved))

@@ -1,9 +1,9 @@
 /*+++
 title = "One kernel, with an online softmax"
 idea = """\
-A block keeps 64 queries and walks over the keys, 64 at a time. The softmax needs no whole row: \
-with the largest score so far, earlier sums are scaled whenever a larger one comes, so that scores \
-never leave the SM. Both products run on the FP32 pipes, from tiles in shared memory."""
+A block keeps 64 queries and walks over the keys, 64 at a time. The softmax does not need the \
+whole row: it keeps the largest score so far, and rescales earlier sums when a larger one comes. \
+So scores never leave the SM. Both products run on the FP32 pipes, from tiles in shared memory."""
 kind = "step"
 compared_with = "attention_naive"
 +++*/

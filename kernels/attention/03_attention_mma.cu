@@ -2,8 +2,8 @@
 title = "mma.sync with ldmatrix"
 idea = """\
 Both products run on the tensor cores, from swizzled tiles that cp.async fills while the other \
-product is computed. The accumulators of the scores, rounded in pairs, already lie as the left \
-operand of the second product wants them, so that powers never leave registers."""
+product is computed. The accumulators of the scores, rounded in pairs, already have the layout of \
+the left operand of the second product, so that the exponentials never leave registers."""
 kind = "step"
 compared_with = "attention_fused"
 +++*/

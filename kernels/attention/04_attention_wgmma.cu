@@ -1,9 +1,9 @@
 /*+++
 title = "Warpgroup MMA fed by TMA"
 idea = """\
-TMA brings whole swizzled tiles, and wgmma multiplies them where they lie: queries by \
-keys from shared memory, powers from registers by values, which it reads across rows. The next \
-tile is on its way during the softmax, but a warpgroup's tensor cores rest meanwhile."""
+TMA brings whole swizzled tiles, and wgmma multiplies them where they lie: queries by keys from \
+shared memory, exponentials from registers by values, which it reads across rows. The next tile is \
+on its way during the softmax, but a warpgroup's tensor cores are idle meanwhile."""
 kind = "step"
 compared_with = "attention_mma"
 +++*/

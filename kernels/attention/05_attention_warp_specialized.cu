@@ -2,9 +2,9 @@
 title = "Warpgroups that take turns"
 idea = """\
 A producer warpgroup keeps keys and values coming; two to four others compute, and take turns at \
-the tensor cores: while one waits for its products, another computes powers. Within each, the \
-scores of the next keys are multiplied while the values of these are. Tiles of queries are dealt \
-out by tickets, the longest first where the mask is causal."""
+the tensor cores: while one waits for its products, another computes exponentials. Within each, \
+the product for the scores of the next keys overlaps the product with the present values. Tiles of \
+queries are dealt out by tickets, the longest first where the mask is causal."""
 kind = "step"
 compared_with = "attention_wgmma"
 +++*/

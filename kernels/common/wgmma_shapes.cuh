@@ -1,11 +1,14 @@
-// More shapes of warpgroup matrix instructions: 64 x N x 16 for N = 136, 144 .. 248. common/wgmma.cuh has 128 and 256.
+// More shapes of warpgroup matrix instructions: 64 x N x 16 for N = 104, 112, 120 and 136, 144 .. 248. common/wgmma.cuh has 128 and 256.
 #pragma once
 
 #include "common/wgmma.cuh"
 
 #define ACCUMULATORS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ACCUMULATORS_16(d, i) ACCUMULATORS_4(d, i), ACCUMULATORS_4(d, i + 4), ACCUMULATORS_4(d, i + 8), ACCUMULATORS_4(d, i + 12)
-#define ACCUMULATORS_64(d) ACCUMULATORS_16(d, 0), ACCUMULATORS_16(d, 16), ACCUMULATORS_16(d, 32), ACCUMULATORS_16(d, 48)
+#define ACCUMULATORS_52(d) ACCUMULATORS_16(d, 0), ACCUMULATORS_16(d, 16), ACCUMULATORS_16(d, 32), ACCUMULATORS_4(d, 48)
+#define ACCUMULATORS_56(d) ACCUMULATORS_52(d), ACCUMULATORS_4(d, 52)
+#define ACCUMULATORS_60(d) ACCUMULATORS_56(d), ACCUMULATORS_4(d, 56)
+#define ACCUMULATORS_64(d) ACCUMULATORS_60(d), ACCUMULATORS_4(d, 60)
 #define ACCUMULATORS_68(d) ACCUMULATORS_64(d), ACCUMULATORS_4(d, 64)
 #define ACCUMULATORS_72(d) ACCUMULATORS_68(d), ACCUMULATORS_4(d, 68)
 #define ACCUMULATORS_76(d) ACCUMULATORS_72(d), ACCUMULATORS_4(d, 72)
@@ -23,11 +26,14 @@
 #define ACCUMULATORS_124(d) ACCUMULATORS_120(d), ACCUMULATORS_4(d, 120)
 
 // The numbers of the first COUNT operands.
-#define OPERANDS_64 \
+#define OPERANDS_52 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+    "%48, %49, %50, %51"
+#define OPERANDS_56 OPERANDS_52 ", %52, %53, %54, %55"
+#define OPERANDS_60 OPERANDS_56 ", %56, %57, %58, %59"
+#define OPERANDS_64 OPERANDS_60 ", %60, %61, %62, %63"
 #define OPERANDS_68 OPERANDS_64 ", %64, %65, %66, %67"
 #define OPERANDS_72 OPERANDS_68 ", %68, %69, %70, %71"
 #define OPERANDS_76 OPERANDS_72 ", %72, %73, %74, %75"
@@ -54,6 +60,9 @@
             : ACCUMULATORS_##COUNT(d) \
             : "l"(a), "l"(b), "r"((int)accumulate)); \
     }
+DEFINE_WGMMA_K16(104, 52, 52, 53, 54)
+DEFINE_WGMMA_K16(112, 56, 56, 57, 58)
+DEFINE_WGMMA_K16(120, 60, 60, 61, 62)
 DEFINE_WGMMA_K16(136, 68, 68, 69, 70)
 DEFINE_WGMMA_K16(144, 72, 72, 73, 74)
 DEFINE_WGMMA_K16(152, 76, 76, 77, 78)

@@ -5,7 +5,7 @@ With 8 x 8 results in registers a thread does 64 multiply-adds for 16 floats fro
 four times the ratio of one column of eight. Registers now hold most of the reuse and leave room \
 for two blocks a multiprocessor. Tiles are still written one float at a time; a row of B is read \
 16 bytes at a time, but by lanes that lie eight floats apart, which meet in half of the banks: \
-twice the passes."""
+twice the wavefronts."""
 kind = "step"
 compared_with = "mini_tile"
 removes = "shared-instruction-pressure"

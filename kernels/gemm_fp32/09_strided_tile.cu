@@ -1,5 +1,5 @@
 /*+++
-title = "A thread's results one block apart"
+title = "A thread's results 16 rows and columns apart"
 idea = """\
 The thread's 4 x 4 elements no longer touch: they lie 16 rows and 16 columns apart, so that \
 neighbouring lanes always use neighbouring floats. Shared reads and writes then hit every bank \

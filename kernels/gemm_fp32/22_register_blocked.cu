@@ -4,8 +4,8 @@ idea = """\
 Every thread owns 8x16 results, so that a k costs 6 LDS.128 for 128 FFMA. The FFMA run through the \
 accumulators in a snake: each finds an operand of the one before in the reuse cache and reads the \
 other two from different register banks. Loads are issued two stretches of the loop ahead of their \
-use, and stores to shared memory go out between FFMA. The tiles of the last, ragged round are \
-dealt out along k in equal shares to all SMs."""
+use, and stores to shared memory go out between FFMA. The tiles of the last, partial wave are \
+split along k, in equal shares for all SMs."""
 kind = "step"
 compared_with = "triple_buffered"
 removes = "fp32-pipe"

@@ -1,11 +1,11 @@
 /*+++
-title = "Tiles loaded by TMA, A read four k at a time"
+title = "Tiles loaded by TMA; A read four values of k at a time"
 idea = """\
-Register blocking as before, but tiles come by TMA and not through registers, in steps of 32 k: no \
-stores to shared memory, hardly an address, one barrier a step. A is not transposed: a quartet of \
-A is four k of a row, in rows that TMA has swizzled. Lanes are dealt to rows and \
-columns so that each LDS.128 takes four passes: faster loads would keep FFMA from the register \
-file."""
+Register blocking as before, but tiles come by TMA and not through registers, in steps of 32 k: \
+no stores to shared memory, hardly an address, one barrier a step. A is not transposed: a \
+quartet of A is four k of a row, in rows that TMA has swizzled. Lanes are assigned to rows and \
+columns so that each LDS.128 takes four wavefronts: faster loads would keep FFMA from the \
+register file."""
 kind = "step"
 compared_with = "register_blocked"
 +++*/

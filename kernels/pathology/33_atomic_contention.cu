@@ -2,7 +2,7 @@
 title = "All threads update the same few counters"
 idea = """\
 A histogram with 16 bins, counted in global memory. Each element is an atomic on one of 16 \
-addresses that lie side by side in the L2, and one place in the L2 works off the updates of the \
+addresses that lie side by side in the L2, and one slice of the L2 processes the updates of the \
 whole GPU."""
 kind = "planted"
 compared_with = ""

@@ -2,8 +2,8 @@
 title = "Powers computed by exponential and logarithm"
 idea = """\
 The sum of the first powers of x, each power as 2^(k log2 x). Every term needs the \
-special-function unit, which takes a quarter of the lanes of the other pipes a cycle at most: all \
-warps queue up for it."""
+special-function unit, which serves at most a quarter as many lanes per cycle as the other pipes: \
+all warps queue up for it."""
 kind = "planted"
 compared_with = ""
 +++*/

@@ -1,5 +1,5 @@
 /*+++
-title = "16-byte accesses on both sides, written in the order of the result"
+title = "16-byte loads and stores, written in the order of the result"
 idea = """\
 A thread reads a 4 x 4 piece as four 16-byte loads, turns it in registers, where turning is only \
 naming, and passes it on through shared memory in 16-byte quartets, swizzled so that neither side \

@@ -42,13 +42,13 @@ GROUPS: Final = {
     },
     "Compare and CI": {
         "compare": "Compare two reports; fail CI on a regression.",
-        "baseline": "Keep reports under a name, to compare later reports with.",
+        "baseline": "Keep reports under a name, as a baseline for later comparisons.",
     },
     "Ladders": {
-        "list": "Show the ladders, their rungs and ideas.",
+        "list": "Show the ladders (series of kernels for one problem) and their kernels.",
         "build": "Compile kernels and show their registers, spills and shared memory.",
         "bench": "Verify and time kernels, without profiling them.",
-        "report": "Write the pages of the shipped recordings and of your own runs.",
+        "report": "Write pages of the recorded runs in the package, and of your own runs.",
     },
     "Project": {
         "doctor": "Check what works on this machine, and how to fix what does not.",

@@ -39,7 +39,7 @@ LONGEST_SECONDS: Final = 604_800
 MATCHES: Final = "Only kernels whose demangled name contains a match of this regular expression."
 KERNEL: Final = (
     "With a program: only kernels whose demangled name contains a match of this regular expression. "
-    "Without one: a rung by name."
+    "Without one: a kernel of a ladder, by name."
 )
 #: What --needs takes, after its first word.
 NEEDS: Final = (
@@ -208,17 +208,17 @@ TABLE: Final[dict[str, Settings | type]] = {
     "reports": option("Folder of reports.", "--output", "-o", type=PathName(file_okay=False), default=DEFAULT_REPORTS, show_default=True,
         callback=_reports),
     "kernel": option(MATCHES, "--kernel", "-k", default="", metavar="REGEX", callback=_program.without_prefix),
-    "kernels": option("A rung by name; can be repeated, or separate names by commas.", "--kernel", "-k", metavar="NAME",
+    "kernels": option("A kernel of a ladder, by name; can be repeated, or separate names by commas.", "--kernel", "-k", metavar="NAME",
         shell_complete=_complete.kernels, callback=_program.without_prefix),
-    "families": option("A whole ladder by name; can be repeated, or separate names by commas.", "--family", "-f", metavar="NAME",
+    "families": option("All kernels of a ladder, such as gemm_fp32; can be repeated, or separate names by commas.", "--family", "-f", metavar="NAME",
         shell_complete=_complete.families),
-    "everything": option("Every ladder.", "--all"),
+    "everything": option("All kernels of all ladders.", "--all"),
     "size": option("", "--size", "-s", metavar="SIZE"),
     "sizes": option("Problem size: 1024, 1024x512x2048, or a list of those.", "--size", "-s", metavar="SIZE[,SIZE…]"),
     "dtype": option("Element type, where the family has several.", metavar="TYPE"),
     "params": option("Override a tile parameter of a single kernel; can be repeated.", "--param", metavar="NAME=VALUE"),
     "tuned": switch(
-        "--tuned: tile parameters tuned for this GPU and size, else chosen by the kernel's model. --no-tuned: the defaults in its source.",
+        "--tuned: the tile parameters that `tune` found for this GPU and size, else those estimated to be fastest. --no-tuned: the defaults.",
         "--tuned/--no-tuned"),
     "cluster": option(
         "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "

@@ -30,8 +30,8 @@ def command(
 ) -> None:  # fmt: skip
     """Verify and time kernels without profiling them.
 
-    Times come from CUDA events: medians of many runs with their spread. Runs alternate with the
-    baseline, in shuffled order, and clocks are sampled. A kernel that computes a wrong result is an
+    Times come from CUDA events: medians of many runs with their spread. Runs of the kernels and of
+    the library's kernel (the baseline) take turns, in random order, and clocks are sampled. A kernel that computes a wrong result is an
     error and is never ranked."""
     cases = chosen.cases(lambda problem: problem.bench_sizes)
     if against and not any(against in problem_for(case.family).rivals for case in cases):

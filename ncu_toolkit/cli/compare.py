@@ -33,7 +33,7 @@ COMMENT: Final = "<!-- ncu-toolkit compare -->\n"
         "--pair", metavar="OLD=NEW"),
     gates=option("Exit with 1 if this is true of any kernel or step: 'time>5%', 'step>5%', 'registers_per_thread>128'. Can be repeated.",
         "--fail-on", metavar="GATE"),
-    form=formats(FORMATS, "html writes a page with both cards side by side; comment is Markdown for a pull request; sarif puts regressions "
+    form=formats(FORMATS, "html writes a page with both diagnoses side by side; comment is Markdown for a pull request; sarif puts regressions "
         "on source lines."),
     comment="The same as --format comment.",
     output=f"File to write; for html the page (default {PAGE}).",
@@ -47,7 +47,7 @@ def command(
     compare a program before and after a change, by two traces or two runs of `profile`; or two results
     of `try` (the step without and with each setting).
 
-    Shows the time of every kernel, then the cards of the kernel whose time changed most, and what
+    Shows the time of every kernel, then the diagnoses of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
     grid and block, then by name; --pair pairs two kernels by hand. Repeated launches are compared by
     their medians, and a change within their noise does not count. If unmatched kernels take 10 % or

@@ -16,7 +16,7 @@ def command(name: tuple[str, ...]) -> None:
     """Explain a bottleneck, a stall reason, a unit or a figure: what it is, why it costs time, how to
     confirm it, and what to change, with code before and after.
 
-    NAME is an id, or a title as a card shows it; case and punctuation do not matter. Without NAME it
+    NAME is an id, or a title as `analyze` shows it; case and punctuation do not matter. Without NAME it
     lists all names. Exits with 2 when there is no such name.
 
     \b

@@ -14,32 +14,29 @@ from ncu_toolkit.kernel.runs.store import pending_rungs
 #: What JSON has of a rung as it is.
 _SHOWN = ("name", "order", "kind", "title", "idea", "compared_with", "removes")
 _MARKS = {
-    "step": "",
-    "regression": "regression",
-    "planted": "planted defect",
-    "baseline": "baseline",
-    "roof": "roof",
-    "probe": "probe",
-}
+    "step": "", "regression": "regression", "planted": "planted defect", "baseline": "baseline", "roof": "roof", "probe": "probe",
+}  # fmt: skip
+_LEGEND = "[planted defect]: slow on purpose. [roof]: runs at a limit of the hardware. [probe]: shows how the hardware works."
 
 
 @click.command("list")
 @options(
     families="Only this ladder; can be repeated, or separate names by commas.",
-    ideas=switch("Also the idea of each rung.", "--ideas/--no-ideas", default=False),
+    ideas=switch("Also show the idea of each kernel.", "--ideas/--no-ideas", default=False),
     form=formats(["text", "json"]),
 )
 def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
-    """Show the ladders (series of kernels for one problem), their rungs and ideas."""
+    """Show the ladders (series of kernels for one problem), their kernels (rungs) and ideas."""
     chosen = [*map(find_family, split(families))] or [*load_families().values()]
     pending = pending_rungs()
     if form == "json":
-        plain = [_plain(family, pending) for family in chosen]
-        click.echo(json.dumps(plain, indent=1, ensure_ascii=False))
+        shown = [_plain(family, pending) for family in chosen]
+        click.echo(json.dumps(shown, indent=1, ensure_ascii=False))
         return
     screen = console()
     for family in chosen:
         screen.print(_table(family, ideas, pending))
+    screen.print(_LEGEND, markup=False)
     screen.print("Profile one with `ncu-toolkit profile --kernel NAME --size N`.")
 
 

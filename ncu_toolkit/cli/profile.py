@@ -42,8 +42,8 @@ from ncu_toolkit.program.recording.step_run import StepJob
 
 @click.command("profile", cls=ProgramCommand)
 @options(
-    kernels=f"{KERNEL} Can be repeated, or separate names of rungs by commas.",
-    alone="Only the named kernels, not the rungs that they are compared with.",
+    kernels=f"{KERNEL} Can be repeated, or separate names of a ladder's kernels by commas.",
+    alone="Only the named kernels, not those that they are compared with.",
     no_timing="Skip the unprofiled timing.",
     cache_control=option("Whether ncu flushes caches before each pass (all) or leaves them (none).", type=click.Choice(["all", "none"]),
         default="all", show_default=True),
@@ -53,7 +53,7 @@ from ncu_toolkit.program.recording.step_run import StepJob
         metavar="REGEX"),
     launches=option("For a program: profile at most N launches of its step. Default 24; fewer if the whole command would take longer than "
         "30 s plus three times the program's run time.", type=click.IntRange(min=1, max=200), default=None, metavar="N"),
-    steps=option("For a program: end the recorded run after N steady steps; 0 lets it finish.", type=click.IntRange(min=0), default=0, metavar="N"),
+    steps=option("For a program: end the recorded run N steps after warm-up; 0 lets it finish.", type=click.IntRange(min=0), default=0, metavar="N"),
     seconds=option("For a program: end the recorded run after this long.", type=Seconds(), default=None, metavar="SECONDS"),
     lines=switch("For a program: the Python line of each launch (Python 3.12), and samples of Python's stacks.", "--lines/--no-lines", default=True),
     launch_skip="For a program: skip the first N launches, without looking for a step.",
@@ -86,8 +86,8 @@ def command(
     that take most of the step's time. --launch-count, --launch-skip, --nvtx, --ranges, --kernel and --exclude-kernel select
     launches directly, and no step is looked for.
 
-    A kernel of a ladder must match a reference before it is measured. The rung that it is compared
-    with is profiled too, so its page shows what changed since that rung. The raw report stays next to the
+    A kernel of a ladder must match a reference before it is measured. The kernel that it is
+    compared with is profiled too, so its page shows what changed from that one. The raw report stays next to the
     pages, for the Nsight Compute GUI."""
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     if resumed is not None:

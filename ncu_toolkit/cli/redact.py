@@ -22,13 +22,13 @@ def command(source: Path, target: Path, remove_source: bool, names: tuple[str, .
     paths.
 
     The copy is checked before it is written: it must have the same figures, and none of the
-    report's host names, users and folders. Kernel names and machine code do not change, except for
-    --name. Paths, addresses and names are removed from NVTX ranges, rule messages and, without
-    --source, source code.
+    report's host names, users and folders. Kernel names and machine code stay as they are,
+    except for what --name gives. Paths, addresses and names are removed from NVTX ranges, rule
+    messages and source code.
 
-    Not always found: relative paths; single words that name a host, pod, user, project or customer,
-    unless the report itself says so; passwords that neither their name nor their form reveals; and
-    text inside kernel names. Give such words with --name. The list: docs/integrity.md, Redaction."""
+    It can miss relative paths; single words that name a host, pod, user, project or customer, where
+    the report does not mark them as such; passwords that look like ordinary words; and text inside
+    kernel names. Give such words with --name. docs/integrity.md, Redaction, has the whole list."""
     done = redact(source, target, remove_source=remove_source, names=names)
     removed = f", {done.blanked_bytes} bytes of source removed" if remove_source else ""
     lacking = f"; {done.incomplete} of them incomplete, as before" if done.incomplete else ""

@@ -18,7 +18,7 @@ from ncu_toolkit.program.pages.publish import publish_recordings, rebuild_index
 @click.command("report")
 @options()
 def command(reports: Path) -> None:
-    """Write the pages of the shipped recordings and of your own runs.
+    """Write the pages of the recorded runs that come with the package, and of your own runs.
 
     Needs no GPU. Open index.html in the folder of reports afterwards. Exits with 4 when a run could
     not be read; all others are shown.

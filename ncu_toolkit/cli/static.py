@@ -29,7 +29,7 @@ PAGE: Final = "ncu-static.html"
     block=option("Threads per block, for a .cu or .cubin file.", type=click.IntRange(1, 1024), metavar="THREADS"),
     shared=option("Dynamic shared memory per block, for a .cu or .cubin file.", type=click.IntRange(0), default=0, metavar="BYTES"),
     sm_count=option("Number of SMs of the GPU, for the number of waves.  [default: this GPU's, else not computed]", type=COUNT, metavar="N"),
-    form=formats(FORMATS, "html writes a page with the card, the loops and the code."),
+    form=formats(FORMATS, "html writes a page with the diagnosis, the loops and the code."),
     output=f"File to write; for html the page (default {PAGE}).",
 )  # fmt: skip
 def command(
@@ -39,7 +39,7 @@ def command(
     """Analyse a kernel's compiled code: resources, occupancy, hot loops and the bottlenecks that
     need no counters.
 
-    Needs nvcc and nvdisasm, but no GPU. A line below the card names what only a profile shows.
+    Needs nvcc and nvdisasm, but no GPU. The last lines name what only a profile can show.
     """
     values = parse_params(params, (what,))
     path = Path(what)

@@ -36,9 +36,10 @@ class _Try(ProgramCommand):
 @click.command("try", cls=_Try)
 @options(
     words=argument(nargs=-1, type=click.UNPROCESSED, metavar="[SETTING…] -- PROGRAM ARGUMENTS…"),
-    everything=option("Try what the program's trace suggests, each setting alone, then together those worth keeping.", "--all"),
+    everything=option("Try each setting that the program's trace suggests, then together all that are worth keeping.", "--all"),
     listed=option("List the settings.", "--list"),
-    runs=option("Runs per side.", type=click.IntRange(min=2, max=100), default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
+    runs=option("Runs with each setting, and as many without.", type=click.IntRange(min=2, max=100),
+        default=trying.DEFAULT_RUNS, show_default=True, metavar="N"),
     kernel=option("For kernel settings: only kernels whose name contains a match of this regular expression.", "--kernel", "-k", default="",
         metavar="REGEX"),
     build=option('The command that builds the program, for compiler settings: --build "nvcc -O2 app.cu -o app".', default="",
@@ -55,8 +56,8 @@ def command(
 ) -> None:  # fmt: skip
     """Measure what an optimization setting gains: run a program with and without it, in turn.
 
-    `ncu-toolkit try tf32 -- python train.py` runs the program 5 times each way, times its step as
-    `profile` finds it, and compares its output. `--all` traces the program first and tries the
+    `ncu-toolkit try tf32 -- python train.py` runs the program 5 times with TF32 and 5 times without.
+    It times the step (one iteration, as `profile` finds it) and compares the output. `--all` traces the program first and tries the
     settings that fit what it finds. The program's files stay as they are: the answer says which line
     of code makes a setting permanent.
 

@@ -152,6 +152,8 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
     edits = [each.edit for each in found if each is not late]
     left = s.replay.saved_us(*edits, late.edit) - s.replay.saved_us(*edits)
     most = late.ceiling_us - left >= MOST_LATE.value * late.ceiling_us
+    own = {gap for each in found if each.rule in MERGED for gap in each.gaps}
+    most |= len(own.intersection(late.gaps)) >= MOST_LATE.value * len(late.gaps)
     blocks = _patterns.cut(s, PIECES)
     made = []
     for each in found:
@@ -162,7 +164,7 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         merges |= each.rule == AWAY and s.idle_us(each.gaps) >= s.idle_us(late.gaps)
         if blocks and each.rule == SYNC:
             text = " It comes first, since no CUDA graph captures code in which the host waits. "
-            text += f"Without the late launches too, up to {s.of_step(both)} go."
+            text += f"Fixing the late launches too saves up to {s.of_step(both)}."
             each = msgspec.structs.replace(each, summary=each.summary + text, before=(LATE,))
         elif most and each is not late and merges and s.worth(shared):
             sure = "medium" if each.confidence == "low" else each.confidence

@@ -302,7 +302,7 @@ def test_the_report_needs_neither_cupy_nor_a_gpu(
         (b"", "is empty (0 bytes)"),
         (None, "there is no file"),
         (b"NVR\0cut", "is damaged"),
-        (b"just text in here", "is text"),
+        (b"just text in here", "is a text file"),
     ],
 )
 def test_runs_that_cannot_be_read_are_named_and_left_out(

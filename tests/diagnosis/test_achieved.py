@@ -63,6 +63,16 @@ def test_an_interval_is_never_more_than_the_step(monkeypatch: pytest.MonkeyPatch
     assert achieved.expected("host-sync", 10.0, 20.0) == (5.0, 15.0, 20.0)
 
 
+def test_other_causes_fixes_make_no_more_than_the_ceiling_likely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares = tuple(("host-sync", f"p{i}", 0.9 + i / 20) for i in range(9))
+    monkeypatch.setattr(achieved, "CASES", shares)
+    for rule, likely in (("host-sync", 11.0), ("host-copy", 10.0)):
+        low, middle, high = achieved.expected(rule, 10.0, 100.0) or (0.0, 0.0, 0.0)
+        assert (low, middle, high) == pytest.approx((9.0, likely, 13.0))
+
+
 @pytest.mark.parametrize("count", [8, 9, 12, 19, 40])
 def test_intervals_hold_four_fifths_of_further_cases(count: int) -> None:
     pick, held = random.Random(count), 0

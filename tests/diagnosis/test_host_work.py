@@ -344,7 +344,7 @@ def test_advice_about_the_gpus_work_is_too(rule: str, frame: str, words: str) ->
 def test_each_table_has_a_test_and_says_whether_it_was_tried() -> None:
     tested = [*STACKS, "bf16=True", "bf16-mixed", "cache_implementation", "torch_compile", "sort the edges"]  # fmt: skip
     known = {*step_rules(), "loader", "grid-too-small"}
-    for each in _words.libraries():
+    for each in _words.tables().words:
         advice = each.advice.replace("{workers}", "2")
         assert any(words in advice for words in tested), each
         assert not each.tried, "name the GPU, and the gain in docs/try.md"

@@ -370,7 +370,7 @@ class TestCompiled:
         """The kernel compiled with it has none."""
         rung = find_rung("shared_bank_conflict")
         first = analyse_rung(rung, "sm_90").kernels[0].findings[0]
-        assert "32 passes" in first.summary
+        assert "32 wavefronts" in first.summary
         assert (
             "Pad each row of 128 bytes by 4 or put column c of row r at c ^ r % 32" in first.advice
         )

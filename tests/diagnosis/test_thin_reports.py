@@ -152,7 +152,7 @@ def test_a_busy_level_of_memory_may_be_busy_with_anything() -> None:
         "low",
         None,
     )
-    assert "does not show" in primary.summary
+    assert "cannot tell them apart" in primary.summary
 
 
 def test_latency_without_a_stall_stack() -> None:
@@ -233,8 +233,8 @@ def test_a_skipped_rule_that_may_save_more_makes_a_cause_likely(section: str) ->
     (profile,) = load_profiles(report)
     found = diagnose(profile).primary
     assert (found.bottleneck, found.confidence) == ("memory-latency", "medium")
-    assert "Not judged, but possibly larger: " in found.summary
-    assert "To judge them, collect " in found.summary
+    assert "The report cannot show whether other causes cost more (" in found.summary
+    assert "To find out, collect " in found.summary
     assert rivals(found, Kernel.of(cases.build({})), ("missing-data-reuse",)) == (), (
         "it lacks nothing"
     )

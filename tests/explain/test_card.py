@@ -93,6 +93,7 @@ def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     assert value.bars[0] == UnitBar("l1_data", "L1 data stage", 0.99, True, 0.99)
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
+    assert value.room.endswith("(next limit: FP32, assuming 20 % less FP32 work)")
     idle = card(
         profile(l1_data_pipe_active=0.3, lsu_pipe_active=0.5), Diagnosis((finding(),), (), {})
     )
@@ -246,7 +247,7 @@ def test_a_finished_kernel_names_its_roof_and_has_nothing_to_do() -> None:
     )
     assert (value.do, value.expect, value.next, value.room) == ((), "", "", "")
     left = shown(finding("tensor-pipe", good=True, speedup=1.07))
-    assert (left.title, left.gain) == ("At the tensor roof", "at most 1.07× faster")
+    assert (left.title, left.gain) == ("At the tensor roof", "up to 1.07× faster")
 
 
 def test_the_next_cause_is_named_where_it_is_worth_a_word() -> None:
@@ -398,7 +399,7 @@ def test_python_shows_the_card(tmp_path: Path) -> None:
         ("Kernel2", "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4>(T1::Params)",
          "cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4"),
         ("Kernel", "void cutlass::Kernel<cutlass::gemm::kernel::B2bGemm<cutlass::A<(int)1>>>(T1)", "B2bGemm"),
-        ("for_each", "void lib::for_each<step(float *, int)::[lambda(int) (instance 3)]>(int, T1)", "step #3: for_each"),
+        ("for_each", "void lib::for_each<step(float *, int)::[lambda(int) (instance 3)]>(int, T1)", "step (lambda 3): for_each"),
         ("_kernel_agent", "void thrust::core::_kernel_agent<A<w<step(int &, std::v<double>&)::[lambda(long) (instance 1)], void>>>(T2)",
          "step: _kernel_agent"),
         ("gemm", "void gemm<(int)4, float>(float *)", "gemm"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import program_traces as programs
@@ -14,7 +15,10 @@ from program_traces import Machine
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.program.model import Op, Step, Trace
 from ncu_toolkit.program.traces.account import account_of
+from ncu_toolkit.program.traces.files import read_trace
 from ncu_toolkit.program.traces.step import find_step
+
+RECORDINGS = Path(__file__).parents[2] / "benchmarks" / "programs" / "recordings"
 
 
 def check(step: Step) -> Step:
@@ -589,6 +593,16 @@ def test_a_token_is_the_step_of_a_request() -> None:
                 machine.item()
         step = check(find_step(machine.trace()))
         assert len(step.ops) == (7 if us == 300.0 else 633)
+
+
+def test_what_occurs_as_often_as_a_period_but_elsewhere_begins_no_step() -> None:
+    """13 tokens of a decoder repeat, 7,579 operations; what begins them occurs 12 times within one
+    of them, 40 operations apart. A token has 583, and took 46.8 ms by the program's own clock."""
+    trace = read_trace(RECORDINGS / "hf_reply_decode.before.ncu-trace")
+    step = check(find_step(trace))
+    assert step.launches == 583
+    assert step.description.startswith("Step: 583 GPU operations")
+    assert step.wall_us == pytest.approx(46756, rel=0.02)
 
 
 def test_loops_of_varying_length_are_one_step_each() -> None:

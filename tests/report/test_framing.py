@@ -137,7 +137,10 @@ def test_no_bytes_make_it_raise(noise: bytes) -> None:
 
 STRANGERS = {
     "empty": (b"", "is empty (0 bytes)"),
-    "text": (b"==PROF== Connected to process 42\n", "is text (it starts with '==PROF== Connect')"),
+    "text": (
+        b"==PROF== Connected to process 42\n",
+        "is a text file that begins with '==PROF== Connect…'",
+    ),
     "LFS pointer": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
         "is a Git LFS pointer",
@@ -158,13 +161,13 @@ STRANGERS = {
         files.packed("a.ncu-repz", b"NVR\0" + bytes(range(256)))[:-20],
         "is a damaged zstd file: its data are cut off",
     ),
-    "zstd of text": (files.packed("a.ncu-repz", b"just text, compressed"), "is text"),
+    "zstd of text": (files.packed("a.ncu-repz", b"just text, compressed"), "is a text file"),
     "wrong magic": (
         b"NVX\0" + bytes(range(60)),
         "does not start with a report's signature (offset 0: 4e 56 58 00, expected 4e 56 52 00)",
     ),
     "damaged xz": (lzma.compress(b"NVR\0" + bytes(500))[:-20], "is a damaged xz file"),
-    "xz of text": (lzma.compress(b"just text, compressed"), "is text"),
+    "xz of text": (lzma.compress(b"just text, compressed"), "is a text file"),
 }
 
 

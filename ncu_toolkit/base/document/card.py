@@ -174,7 +174,8 @@ class Card:
     """What the bars are of, in a sentence or two; empty where that is the launch's time."""
     waits: tuple[Wait, ...] = ()
     roof: str = ""
-    """The resource of `headroom`."""
+    """The resource of `headroom`, and what that assumes of it."""
+    assumed: str = ""
     headroom: float | None = None
     """The most that fixing the cause can gain, where that roof is met."""
     where: tuple[CodeLine, ...] = ()
@@ -275,9 +276,8 @@ class Card:
         if self.headroom is None or self.headroom > MOST:
             return ""
         ends = {"issue": "issue slots", "empty launch": "the time of an empty launch"}
-        spare = ", with a fifth of its work saved" if self.factor and self.roof not in ends else ""
-        next_limit = f"next limit: {ends.get(self.roof, self.roof)}{spare}"
-        return f"best case if this is fixed: {factor_text(self.headroom)} ({next_limit})"
+        limit = ends.get(self.roof, self.roof) + self.assumed
+        return f"best case if this is fixed: {factor_text(self.headroom)} (next limit: {limit})"
 
 
 def kernel_name(name: str, longest: int = NAME) -> str:
@@ -306,7 +306,7 @@ def kernel_label(function: str, kernel: str, longest: int = NAME) -> str:
         found = (match[1] or match[2] for match in _FUNCTOR.finditer(kernel))
         body = next((x for x in found if not short.startswith(x) and not _NO_FUNCTOR.match(x)), "")
     if not body and (around := _LAMBDA.search(kernel)):
-        body = f"{around[1]} #{around[2]}" if around[2] else around[1]
+        body = f"{around[1]} (lambda {around[2]})" if around[2] else around[1]
     short = f"{visible(body)}: {short}" if body else short
     return in_the_middle(short, longest)
 

@@ -184,7 +184,7 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     _pct("l2_hit_rate", "lts__t_sector_hit_rate.pct", "L2 hit rate", "Sectors found in L2."),
     _pct("l1_throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active", "L1 throughput (roll-up)", "Nsight's largest L1TEX sub-throughput."),
     _pct("l1_hit_rate", "l1tex__t_sector_hit_rate.pct", "L1 hit rate", "Sectors found in L1."),
-    _pct("l1_data_pipe_active", "l1tex__data_pipe_lsu_wavefronts" + _ACTIVE, "L1/shared data pipe", "Wavefronts through the L1 data stage (shared and global), of one per cycle."),
+    _pct("l1_data_pipe_active", "l1tex__data_pipe_lsu_wavefronts" + _ACTIVE, "L1 data stage active", "Wavefronts through the L1 data stage (shared and global), of one per cycle."),
     _pct("l1_writeback_active", "l1tex__lsu_writeback_active" + _ACTIVE, "L1 writeback", "Cycles in which the local/global/shared writeback interface was active."),
     _pct("l1_request_active", "l1tex__lsuin_requests" + _ACTIVE, "L1 requests", "Instructions of local, global, shared and attribute memory sent to the LSU, of its peak."),
     _pct("l1_fill_active", "l1tex__m_xbar2l1tex_read_sectors" + _ACTIVE, "L2 to L1 fill", "Sectors filled into L1 from L2, of the link's peak."),

@@ -422,9 +422,7 @@ def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     if not any(bar.beyond for bar in bars):
         return ""
     work, lost = ("#", "-") if ascii_only else ("█", _LIGHTER)
-    return (
-        f"{work} time the work needs at peak rate   {lost} extra busy time; the number is the sum"
-    )
+    return f"{work} busy time the work needs at peak rate   {lost} busy time beyond that   %: both"
 
 
 def _strip(shown: Strip, width: int) -> Iterator[Text]:

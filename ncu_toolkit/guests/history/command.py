@@ -35,15 +35,15 @@ _ADD_SECONDS: Final = 60.0
 @click.command("history")
 @options(
     words=argument(nargs=-1, metavar="[KERNEL | import REPORT…]"),
-    sql=option("Run one SELECT on the table launches; it can access nothing else.", metavar="SELECT"),
+    sql=option("Run one SELECT statement. It can read the table `launches` and nothing else.", metavar="SELECT"),
     form=formats(FORMATS, "html writes a page with the trend of each kernel."),
     output=f"File to write; for html the page (default {PAGE}).",
 )  # fmt: skip
 def command(words: tuple[str, ...], sql: str | None, out: Output) -> int:
     """Show how times and verdicts of kernels changed from run to run.
 
-    Without KERNEL: a table of all kernels with the last time, its change, the verdict, and the date
-    since which it holds. With KERNEL, a name or a regular expression: every run of that kernel.
+    Without KERNEL, it lists all kernels: the latest time and its change, the latest verdict and since
+    when it is the same. With KERNEL, a name or a regular expression, it lists every run of that kernel.
 
     profile, bench and watch add their runs; `history import` adds earlier run folders, baselines and
     reports. The history is kept in .ncu-toolkit/history of the current folder, or in

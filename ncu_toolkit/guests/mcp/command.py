@@ -23,15 +23,15 @@ _SHORTEST: Final = 16
     http="Serve streamable HTTP on 127.0.0.1 until Ctrl-C. Without it the client starts this command and uses stdio.",
     port=option("Port for --http.  [default: a free one]", type=click.IntRange(0, 65535), default=0, metavar="N"),
     timeout=option("Give up on a report after this long.", default=120),
-    allow_profile="Offer the tool profile, which runs programs below the root with your rights.",
+    allow_profile="Also offer the tool `profile`, which runs programs below the root with your permissions.",
 )  # fmt: skip
 def command(root: Path, http: bool, port: int, timeout: float, allow_profile: bool) -> None:
     """Serve the reports below a folder to a model (Model Context Protocol).
 
     Tools: analyze, why, where, compare, static, glossary, history, doctor. Nothing is
-    written below the folder, and no program of yours runs. Answers keep to a budget of tokens. With
-    --http a client sends the token that is shown, or the one in $NCU_TOOLKIT_MCP_TOKEN. It needs the
-    MCP SDK: pip install '.[mcp]' in a clone. See docs/agents.md.
+    written below the folder, and no program of yours runs. Answers are kept short, to fit a model's
+    context. With --http, a client must send a bearer token: the one in $NCU_TOOLKIT_MCP_TOKEN, else
+    the one that is printed at the start. It needs the MCP SDK: pip install '.[mcp]' in a clone. See docs/agents.md.
 
     \b
     Examples:

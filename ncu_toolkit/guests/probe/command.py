@@ -33,7 +33,7 @@ FORMATS: Final = ("text", "markdown", "brief", "json")
 
 @click.command("probe", cls=ProgramCommand)
 @_options.options(
-    kernels=f"{_options.KERNEL} Can be repeated, or separate names of rungs by commas.",
+    kernels=f"{_options.KERNEL} Can be repeated, or separate names of a ladder's kernels by commas.",
     experiments=_options.switch("Run other work alongside the kernels, and see which of it slows them.  [default: on for kernels of a "
         "ladder, off for a program, which it slows down without changing its results]", "--experiments/--no-experiments", default=None),
     top=_options.option("Kernels in the table.", default=TOP, show_default=True),

@@ -17,7 +17,7 @@ from ncu_toolkit.kernel.runs import store
 
 @click.command("tune")
 @options(
-    kernels=option("A kernel with a [search] table; can be repeated, or separate names by commas.", required=True),
+    kernels=option("A kernel whose file lists the values to try, in a [search] table; can be repeated, or separate names by commas.", required=True),
     sizes=option("Problem size, or a list. Each size is searched separately.", required=True),
     max_settings=option("Search a random N of the settings.  [default: all]", type=COUNT, metavar="N"),
     time_limit=option("Stop the search of a size after this long, and keep the best so far. Run the same command to continue.  [default: none]",
@@ -32,9 +32,9 @@ def command(
 ) -> None:  # fmt: skip
     """Find a kernel's best parameters for this GPU and a size.
 
-    The kernel's header declares the values to try and their constraints. Settings are compiled in
-    parallel. Those that spill or do not fit are dropped, the others are verified and timed
-    alternately with the baseline. Each round keeps the faster half and doubles the runs. An
+    The kernel's file lists the values to try and their constraints. Settings are compiled in
+    parallel. Those that spill or do not fit are dropped, the others are verified and
+    timed in turn with the library's kernel (the baseline). Each round keeps the faster half and doubles the runs. An
     interrupted search continues where it stopped. The best setting is kept for this GPU and size,
     and `bench` and `profile` then use it.
 

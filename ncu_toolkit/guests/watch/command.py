@@ -60,18 +60,18 @@ class Rounds:
     launch_count=option("With a program: profile N launches of the kernel in each round. Several launches show the spread of the time.",
         type=COUNT, default=1),
     launch_skip="With a program: skip its first N launches.",
-    size="With a rung: the problem size.",
+    size="For a kernel of a ladder: the problem size.",
     timeout=option("Give up on a round after this long.", default=runner.DEFAULT_TIMEOUT),
 )  # fmt: skip
 def command(asked: Rounds, program: tuple[str, ...]) -> None:
     """Profile a kernel, profile it again after each save of a source file, and show what changed.
 
-    Watches the current folder (for a rung, the folder of its ladder) and the files that --input
-    names. A save that changes nothing that runs, such as a comment, is not profiled. When the build
-    or the program fails, its last lines are shown and the next save tries again. Press `q` or Ctrl-C
-    to stop. Ctrl-C, SIGTERM and SIGHUP also end a round that is under way, which then does not count;
-    the exit code is 0. Each round is kept in the folder of reports and, if DuckDB is installed, in the history
-    (`ncu-toolkit history`).
+    Watches the current folder (for a kernel of a ladder, the ladder's folder) and the files that
+    --input names. A save that only changes comments, or anything else that does not run, is not
+    profiled. When the build or the program fails, its last lines are shown and the next save tries
+    again. Press `q` or Ctrl-C to stop. A round that Ctrl-C, SIGTERM or SIGHUP interrupts is
+    discarded; the exit code is 0. Each round is kept in the folder of reports and, if DuckDB is
+    installed, in the history (`ncu-toolkit history`).
 
     \b
     Examples:

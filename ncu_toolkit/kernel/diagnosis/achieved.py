@@ -2,9 +2,8 @@
 how many test programs a cause's advice helped, as `python -m benchmarks.programs.advice score` counted.
 
 A case is a program whose fix removed the first cause that was found. Its share is the time of the step
-that the fix saved, over the finding's ceiling. Fixes as people write them often remove more than the
-cause, so a share can be above 1. `python -m benchmarks.programs.cases --write` rewrites data/achieved.json;
-that module says where the cases come from, and how well they predict each other in docs/lab/programs.md."""
+that the fix saved, over the finding's ceiling, and above 1 where the fix removed more than the cause.
+`python -m benchmarks.programs.cases --write` rewrites data/achieved.json and says where cases come from."""
 
 import json
 import statistics
@@ -22,8 +21,7 @@ TESTED: Final = Threshold(3, "of one or two programs a fraction says nothing of 
 
 
 def _data(name: str) -> Any:
-    file = resources.files("ncu_toolkit").joinpath("data", name)
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json.loads(resources.files("ncu_toolkit").joinpath("data", name).read_bytes())
 
 
 #: Cause, program, share of what could be saved.
@@ -54,14 +52,16 @@ def expected(
     """The low, likely and high time of a step, in microseconds, that the fix of its first cause
     saves, of which it can save `most_us`; None where the cases are too few.
 
-    Likely is the median share. Low and high are the first and last tenth of the cases by their places
-    among n + 1: whatever the distribution of shares, that of a further program lies before the k-th of
-    n cases with probability k / (n + 1) (Wilks, 1941)."""
+    Likely is the median share; of all causes' cases no more than 1, since this cause's fix need not do what
+    others did beyond theirs. A further program lies before the k-th of n cases with probability
+    k / (n + 1), whatever the distribution of shares (Wilks, 1941)."""
     found = [share for _, share in alike(rule, but)]
     if not found:
         return None
-    low, high = ends(found)
-    return tuple(min(wall_us, most_us * x) for x in (low, statistics.median(found), high))  # type: ignore[return-value]
+    (low, high), likely = ends(found), statistics.median(found)
+    if len(found) > sum(case[0] == rule for case in CASES):
+        likely = min(1.0, likely)
+    return tuple(min(wall_us, most_us * x) for x in (low, likely, high))  # type: ignore[return-value]
 
 
 def ends(found: Sequence[float]) -> tuple[float, float]:

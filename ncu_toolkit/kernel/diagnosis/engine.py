@@ -272,7 +272,7 @@ def _beside(finding: Finding, others: Sequence[str], profile: Profile) -> Findin
     named = ", ".join(figures.small(load_rules()[name].TITLE) for name in others[:2])
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     lacks = ", ".join(sections_to_collect(profile))
-    text = f"{finding.summary} Not judged, but possibly larger: {named}{more}. To judge them, collect {lacks}."
+    text = f"{finding.summary} The report cannot show whether other causes cost more ({named}{more}). To find out, collect {lacks}."
     return replace(finding, summary=text)
 
 

@@ -608,7 +608,7 @@ _ALL: Final = (
     Derived("l1_tags", "count", "L1 tag lookups", "128-byte lines that global accesses look up in L1, one per cycle.", ("l1_tag_requests",), _counter("l1_tag_requests")),
     Derived("l1_tag_excess", "fraction", "Tag lookups beyond the ideal", "Part of the L1 tag lookups caused by lanes that spread over more lines than needed.", ("l1_tag_requests", "l2_sectors_ideal", "executed"), _tag_excess),
     Derived("l1_tag_active", "fraction", "L1 tag stage busy", "Tag lookups of global accesses per cycle, at most one.", ("l1_tag_requests", "sm_active_cycles"), _tag_active),
-    Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the passes through the shared-memory banks that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess),
+    Derived("shared_conflict_excess", "fraction", "Wavefronts beyond the ideal", "Part of the shared-memory wavefronts that come from bank conflicts.", ("shared_wavefronts", "shared_wavefronts_ideal"), _shared_excess),
     Derived("dram_bytes", "B", "DRAM bytes", "Bytes read from and written to device memory.", ("dram_read_bytes", "dram_write_bytes"), _dram_bytes),
     Derived("host_bytes", "B", "Host bytes", "Bytes of host memory that L2 fetched.", ("host_sectors",), _host_bytes),
     Derived("host_part", "fraction", "Part from host memory", "Part of what L2 fetched that came from the host's memory, the rest from device memory.", ("host_fill_active", "device_fill_active"), _host_part),
@@ -620,7 +620,7 @@ _ALL: Final = (
     Derived("l1_global_bytes", "B", "L1 global bytes", "Bytes in the sectors that global loads and stores request from L1.", ("global_load_sectors", "global_store_sectors"), _of(lambda loaded, stored: SECTOR_BYTES * (loaded + stored), "global_load_sectors", "global_store_sectors")),
     Derived("local_sectors", "sectors", "Local sectors", "Sectors of local memory read or written: spills and indexed arrays.", ("local_load_sectors", "local_store_sectors"), _local_sectors),
     Derived("l1_data_active", "fraction", "L1 data stage busy", "Wavefronts through the L1 data stage (shared and global), of the most that this generation moves: one per cycle, on Turing one every other cycle.", ("l1_data_pipe_active",), _data_stage),
-    Derived("passes_per_request", "ratio", "Passes per memory request", ("Passes through the L1/shared data stage per request: 1 for contiguous 4-byte lanes, 4 for 16-byte lanes, up to 32 for "
+    Derived("passes_per_request", "ratio", "Wavefronts per memory request", ("Wavefronts through the L1 data stage per request: 1 for contiguous 4-byte lanes, 4 for 16-byte lanes, up to 32 for "
 "scattered lanes or bank conflicts."), ("l1_data_pipe_active", "l1_request_active"), _passes),
     Derived("lane_load_bytes", "B", "Bytes loaded by lanes", "Lanes times bytes, summed over global loads.", ("opcodes",), _lane_bytes(*_LOADS)),
     Derived("lane_shared_load_bytes", "B", "Bytes loaded from shared memory", "Lanes times bytes, summed over shared-memory loads.", ("opcodes",), _lane_bytes("LDS")),
@@ -670,7 +670,7 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
     "lane_reuse": ("ratio", "Loads by lanes per compulsory byte", "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."),
     "accumulators": ("count", "Independent accumulators", "Registers in which the inner loop sums, those that are added to one another counted once."),
     "divisions": ("fraction", "FP64 instructions of divisions", "Part of the executed FP64 instructions that belong to divisions, eight for each MUFU.RCP64H."),
-    "retries": ("ratio", "Passes for each update", "Executions of the compare-and-swap over entries into its loop."),
+    "retries": ("ratio", "Attempts for each update", "Executions of the compare-and-swap over entries into its loop."),
     "product_bytes": ("B", "Bytes of the product's matrices", "Operands and results, each once, by what the tiles load and how they lie in the grid."),
     "tile_intensity": ("ratio", "Matrix operations per byte into the SM", "Grows with the side of the tile that a block computes."),
     "queued_sector_excess": ("fraction", "Sectors beyond the ideal in the queue", "Part of the sectors beyond the ideal, weighted by each access's LG throttle samples."),

@@ -201,9 +201,10 @@ def _page(name: str, sections: Mapping[str, str]) -> Iterator[tuple[str, str, st
 def record(name: str) -> str:
     """What became of test programs in which a cause's advice was followed; empty for no such programs."""
     programs, faster, median = achieved.FOLLOWED.get(name, (0, 0, 0.0))
+    who = {1: "it", 2: "both"}.get(programs, "all") if programs == faster else faster
     known = (
         f"Coding agents followed the advice for this cause, wholly or in part, in {units.counted(programs, 'short test program')} "
-        f"with one known slow part: {faster} became faster, {'median ' * (programs > 1)}speedup {units.ratio(median)}. "
+        f"with one known slow part: {who} became faster, {'median ' * (programs > 1)}speedup {units.ratio(median)}. "
         "Real programs have more than one slow part, so expect less. docs/advice.md has all programs."
     )
     return known if programs else ""

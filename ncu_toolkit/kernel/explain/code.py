@@ -271,7 +271,7 @@ def _loops(kernel: static.KernelAnalysis, of: str) -> Table:
         Spec("loads in flight", cell=_in_flight, gives_way=2),
         Spec("busiest", cell=_busiest, numeric=False),
     )  # fmt: skip
-    note = "Per thread and pass, without inner loops."
+    note = "Per thread and iteration, without inner loops."
     return table(f"{of}{name}", columns, kernel.regions, note)
 
 
@@ -417,8 +417,8 @@ def _cycles(region: Region, of: str) -> Table:
     ]
     rows.append((_OWN, f"{region.dependency_cycles} cycles in each warp"))
     rows += [("instruction mix", kinds(region, _KINDS)), ("access widths", widths(region))]
-    what = "first loop" if region.depth else "code"
-    name = f"{of}A warp's pass through the {what}: minimum SM cycles by unit, and instructions"
+    what = "iteration of the first loop" if region.depth else "run through the code"
+    name = f"{of}One {what}: minimum SM cycles per warp by unit, and instructions"
     return _named(name, rows, "unit", "minimum")
 
 
@@ -602,7 +602,7 @@ def _regions(code: static.ProfiledCode) -> Table:
     specs: list[Spec[Region]] = [
         spec("Loop" if looped else "Code", where, words=True),
         spec("Depth", lambda region: number(region.depth, "count"), "nesting depth"),
-        spec("Instructions", lambda region: number(region.instructions, "count"), "of one pass"),
+        spec("Instructions", lambda region: number(region.instructions, "count"), "of one iteration"),
         spec("Mix", lambda region: text(kinds(region, _PAGE_KINDS)), "by kind", words=True),
         spec("FLOP", lambda region: number(region.flops, "count"), "of one thread"),
         spec("Global", moved, "bytes that a thread loads and stores"),
@@ -610,10 +610,10 @@ def _regions(code: static.ProfiledCode) -> Table:
         spec("FLOP per byte", lambda region: number(region.flops_per_global_byte, "", none), "over the requested global bytes, before any cache"),
         spec("Widths", lambda region: text(widths(region) or "–"), "loads and stores, bytes per thread", words=True),
         spec("Loads in flight", flight, "the most that one thread can have in flight"),
-        spec("Busiest", busiest, "fewest SM cycles of a warp's pass, for the busiest unit"),
+        spec("Busiest", busiest, "fewest SM cycles of one iteration of a warp, for the busiest unit"),
     ]  # fmt: skip
     caption = (
-        "Loops with most work, one thread and one pass"
+        "Loops with most work, for one thread and one iteration"
         if looped
         else "The whole code, which has no loop, for one thread"
     )

@@ -130,7 +130,7 @@ def basis(profile: Profile, shown: Mapping[str, Use]) -> str:
     busiest = max(shown, key=lambda name: shown[name].busy, default="")
     if busiest == "blocks" and shown[busiest].busy:
         most = (figures.value(profile, "block_rate") or 0.0) / shown[busiest].busy
-        parts.append(f"Block launch: % of {units.significant(most)} blocks per cycle.")
+        parts.append(f"Block launch: 100 % is {units.significant(most)} blocks started per cycle.")
     slice_ = profile.value(SLICE) or 0.0
     if "atomic" in shown and 0 < slice_ <= shown["atomic"].busy + ROUNDING:
         parts.append("L2 atomics: of the busiest slice of L2.")

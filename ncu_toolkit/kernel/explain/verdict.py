@@ -30,6 +30,7 @@ from ncu_toolkit.base.model import (
     NOT_MEASURED,
     Diagnosis,
     Finding,
+    Headroom,
     Instruction,
     Launch,
     Location,
@@ -37,7 +38,7 @@ from ncu_toolkit.base.model import (
     finite,
 )
 from ncu_toolkit.base.model.profile import Advice, Extents, shown_step
-from ncu_toolkit.kernel.diagnosis import engine, figures, kernel, regime
+from ncu_toolkit.kernel.diagnosis import engine, figures, kernel, regime, time_model
 from ncu_toolkit.kernel.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT, by_cause, closing, missing
 from ncu_toolkit.kernel.diagnosis.rules import load_rules, title, unknown
@@ -97,6 +98,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         basis=sections.basis(profile, {bar.resource: used[bar.resource] for bar in bars}),
         waits=_waits(profile),
         roof=resource_name(room.resource) if room else "",
+        assumed=_assumed(room, finding) if room else "",
         headroom=room.factor if room else None,
         where=tuple(lines_of(profile, finding)) if launch.single else (),
         do=_steps(finding.advice[:ADVICE], then) if state != "roof" else (),
@@ -107,6 +109,14 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         pressure=regime.confirmation(profile, diagnosis) if probed else "",
         called=_called(launch),
     )
+
+
+def _assumed(room: Headroom, finding: Finding) -> str:
+    """What the headroom takes for granted (`BEYOND_ROOF`): `, assuming 20 % less FP32 work`."""
+    if room.resource in (*finding.relieves, time_model.LAUNCH) or (finding.speedup or 0.0) <= 1:
+        return ""
+    part, name = whole_percent(1 - 1 / time_model.BEYOND_ROOF), resource_name(room.resource)
+    return f", assuming {part} {'fewer instructions' if name == 'issue' else f'less {name} work'}"
 
 
 def of_finding(shown: Card, finding: Finding) -> Card:
@@ -209,7 +219,7 @@ def _gain(
     state: State, factor: float | None, interval: tuple[float, float] | None, provided: str
 ) -> str:
     if state == "roof":
-        return f"at most {factor_text(factor)} faster" if factor else "little left to gain"
+        return f"up to {factor_text(factor)} faster" if factor else "little left to gain"
     if state in ("unknown", "incomplete", "together"):
         return "no estimate"
     if not factor:

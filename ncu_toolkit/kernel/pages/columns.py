@@ -227,7 +227,7 @@ COLUMNS: Final[tuple[Spec[Entry], ...]] = (
     Spec("limiter", "Limited by", "The resource that limits occupancy: an SM runs out of it first", numeric=False, cell=_limiter),
     Spec("dram", "DRAM", "Device-memory throughput over its peak, while profiled", "fraction", cell=_figure("dram_utilization", bar=True)),
     Spec("l2", "L2", "L2 tag throughput over its peak, while profiled", "fraction", cell=_figure("l2_utilization", bar=True)),
-    Spec("l1", "L1", "L1 and shared-memory data pipe over its peak, while profiled", "fraction", cell=_figure("l1_data_pipe_active", bar=True)),
+    Spec("l1", "L1", "L1 data stage (global, shared) over its peak, while profiled", "fraction", cell=_figure("l1_data_pipe_active", bar=True)),
     Spec("conflicts", "Bank conflicts", "Shared wavefronts beyond the ideal", "fraction", cell=_figure("shared_conflict_excess")),
     Spec("lds", "LDS", "Warp-level shared loads narrower than 128 bits per lane", "count", cell=_opcodes("LDS", "LDS.128")),
     Spec("lds128", "LDS.128", "Warp-level shared loads of 128 bits per lane", "count", cell=_opcodes("LDS.128")),

@@ -278,7 +278,7 @@ def card(shown: Card) -> dict[str, Any]:
     """A card as plain data. Shares are fractions of 1, times microseconds."""
     plain = {**asdict(shown), "headroom_text": shown.room}
     # of the launch; of programs; `time_us` is null
-    for name in ("file", "then", "of", "strip", "tested", "untimed"):
+    for name in ("file", "then", "of", "strip", "tested", "untimed", "assumed"):
         del plain[name]
     return plain
 

@@ -181,7 +181,7 @@ def _passes(profile: Profile) -> Lane | None:
     passes = figures.value(profile, "shared_wavefronts")
     if passes is None:
         return None
-    flow = Moved(units.compact(passes), "passes", "Nsight's counter: passes through the banks")
+    flow = Moved(units.compact(passes), "wavefronts", "Nsight's counter of wavefronts")
     return Lane("shared", (flow,) if passes else ())
 
 
@@ -295,7 +295,7 @@ def _hits(profile: Profile, name: str) -> str:
     return "" if rate is None else f"{units.percent(rate, 2)} hits"
 
 
-_PASSES: Final = "this row counts passes of shared memory and global accesses, not bytes"
+_PASSES: Final = "this row counts wavefronts of shared memory and global accesses, not bytes"
 #: Levels and links: label, meaning, bytes, hit rate, and the unit with its counter. Without bytes or
 #: hit rate there is the reason why.
 _LEVELS: Final = (

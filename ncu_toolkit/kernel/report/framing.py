@@ -342,7 +342,7 @@ def _stranger(path: Path, data: bytes) -> tuple[str, str]:
     if all(32 <= byte < 127 or byte in b"\r\n\t" for byte in head):
         shown = head.decode("ascii").strip().replace("\n", " ")
         return (
-            f"is text (it starts with '{shown}'), not a report",
+            f"is a text file that begins with '{shown}…', not a report",
             "Pass the .ncu-rep file itself, not its CSV or log",
         )
     return (

@@ -29,6 +29,8 @@ __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind",
 
 #: Most instructions that an address is traced through; a 64-bit index takes a few tens.
 _LONGEST_ADDRESS: Final = 256
+#: Barriers of a block at which warps wait, which those that only arrive do not.
+_BLOCKS: Final = re.compile(r"BAR\.(?!ARV)|BAR$")
 #: Instructions searched back for an mbarrier's test; compilers put about ten before the branch.
 _GUARD_REACH: Final = 64
 #: The report module disassembles code of GPUs from here on: not Volta's.
@@ -258,8 +260,9 @@ _flow = remembered(16)(Flow)
 
 def weights_by_culprit(profile: Profile, reason: str) -> Mapping[int, float]:
     """Samples of `reason` by index of the instruction responsible: the producer of a late result,
-    the matrix product that a warpgroup waits for (counted as barrier), or the throttled one
-    itself."""
+    the matrix product that a warpgroup waits for (counted as barrier), the BAR before the instruction
+    that waits (BAR blocks later: of 3.3 million samples on an H200 none is at one, 92 % are up to 26
+    instructions after one, the others at products or clusters), or the throttled one itself."""
     return _weights_by_culprit(profile.instructions, reason)
 
 
@@ -284,10 +287,12 @@ def _weights_by_culprit(rows: Sequence[Instruction], reason: str) -> Mapping[int
     flow = flow_of(rows) if kinds else None
     barrier = reason == "barrier"
     products = [i for i, row in enumerate(rows) if kind(row.opcode) == "tensor"] if barrier else []
+    blocking = [i for i, row in enumerate(rows) if _BLOCKS.match(row.opcode)] if barrier else []
     for index, n in sampled:
         found = flow.producers(index, kinds) if flow is not None and kinds is not None else []
-        if products and base(rows[index].opcode) == "WARPGROUP":
-            nearest = _nearest_before(products, index)
+        if barrier and not rows[index].opcode.startswith("UCGABAR"):
+            group = base(rows[index].opcode) == "WARPGROUP"
+            nearest = _nearest_before(products if group else blocking, index)
             found = [] if nearest is None else [nearest]
         culprits = _that_run(rows, found)
         for culprit, part in (culprits or {index: 1.0}).items():

@@ -235,15 +235,14 @@ def of_step_finding(found: ProgramDiagnosis, finding: StepFinding) -> Answer:
 
 
 def headline(found: ProgramDiagnosis) -> str:
-    """`train.py · step of 46.6 ms (mean of 9, 80 % within ±0.4 %) · NVIDIA H200 · 820 launches, GPU busy 94 %`."""
+    """`train.py · step of 46.6 ms (mean of 9 steps, 80 % within ±0.4 %) · NVIDIA H200 · 820 launches, GPU busy 94 %`."""
     step, trace = found.step, found.step.trace
     wall = units.duration(step.wall_us) + " of kernels" * (not trace.timed)
     times = [window.us for window in step.windows]
-    seen = f"mean of {len(times)}" if len(times) > 1 else "1 seen"
-    if len(times) > 1 and step.spread <= _STEADY:
-        seen += f", 80 % within ±{units.percent(step.spread, 1)}"
-    elif len(times) > 1:
-        seen += f", {units.duration(min(times))} to {units.duration(max(times))}"
+    near = f"80 % within ±{units.percent(step.spread, 1)}"
+    if step.spread > _STEADY:
+        near = f"{units.duration(min(times))} to {units.duration(max(times))}"
+    seen = f"mean of {len(times)} steps, {near}" if len(times) > 1 else "1 seen"
     gpus = [each.name.removeprefix("an unknown GPU") for each in trace.devices]
     names = list(dict.fromkeys(filter(None, gpus)))
     gpu = " and ".join(names[:2]) if len(names) < 3 else f"{len(names)} kinds of GPUs"
@@ -388,7 +387,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
         gain = "only another call avoids it" if made_by(name) in CALL else gain
     elif wall and idle >= _MUCH_IDLE * wall:
         head = f"GPU idle for {units.percent(idle / wall, 2)} of the {word}"
-        gain = f"at most {_in_unit(idle, found)}{_whole(found)[1]}"
+        gain = f"up to {_in_unit(idle, found)}{_whole(found)[1]}"
         summary = " ".join((*map(visible, found.notes), _longest_gap(found), summary))
     elif named := next((each for each in found.notes if " shows no cause" in each), ""):
         head, summary = visible(named.partition(" (")[0].partition(". ")[0]), visible(named)
@@ -459,10 +458,13 @@ def _then(
         rows.append((title, saving(x, found, whole=False), visible("".join(x.where[:1]))))
     if len(costly) > 1 and found.together_us > 0:
         left = f"{_in_unit(max(0.0, wall - found.together_us), found)}{unit}"
-        more = f"these and {len(costly) - CARDS} more"
-        every = {2: "both", 3: "all three"}.get(len(costly), more)
+        every = {2: "both", 3: "all three"}.get(
+            len(costly), f"these and {len(costly) - CARDS} more"
+        )
         now = "100" if _idling(found) else units.duration(wall).removesuffix(unit)
-        rows.append((f"fixing {every}", f"{now} → {left}", ""))
+        more_than = found.together_us > 1.01 * sum(x.ceiling_us for x in costly)
+        why = "each fix alone leaves the other as the limit" * more_than
+        rows.append((f"fixing {every}", f"{now} → {left} at best", why))
     return tuple(rows)
 
 

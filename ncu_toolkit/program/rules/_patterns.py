@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
@@ -66,25 +66,17 @@ _SIZES: Final = 3
 BRIEF: Final = Threshold(
     10.0, "us: an operator takes the host 10 to 50, and longer kernels are not what a loop costs"
 )
-#: What updates of parameters compute.
-_UPDATES: Final = (
-    "add", "sub", "neg", "mul", "div", "lerp", "addcmul", "addcdiv", "copy", "fill", "sqrt", "rsqrt", "pow", "sum", "",
-)  # fmt: skip
-_ARITHMETIC: Final = (
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "lerp",
-    "addcmul",
-    "addcdiv",
-    "sqrt",
-    "rsqrt",
-    "pow",
-)
+#: What updates of parameters compute, and what else they launch; "": not known.
+_ARITHMETIC: Final = ("add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv", "sqrt", "rsqrt", "pow")  # fmt: skip
+_UPDATES: Final = (*_ARITHMETIC, "neg", "copy", "fill", "sum", "")
 #: Launches for a parameter, of an update that is not Adam's: LAMB has 19.
 _UPDATE: Final = 24
 CUT: Final = Threshold(0.02, "waits for each launch: passes that read back have tens of launches")
+#: Kernels that count and number the entries of a boolean mask, of PyTorch (by CUB) and of CuPy; and of those the last.
+_COUNTS: Final = re.compile(
+    r"\bDevice(?:Reduce|Compact|Select)|^cupy_(?:bsum|scan|copy__bool_bool)"
+)
+_NUMBERS: Final = re.compile(r"\bDeviceSelect|^cupy_scan")
 #: Threads of PyTorch's elementwise kernels take several elements: by their template, or four.
 _TEMPLATE: Final = re.compile(r"\belementwise_kernel<(\d+), ?(\d+)")
 _FOUR: Final = re.compile(r"(?:vectorized|unrolled)_elementwise_kernel")
@@ -332,7 +324,7 @@ def agree(one: Launch | None, other: Launch | None) -> bool:
 @remembered(4)
 def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
     """Runs of launches that are the same short sequence again and again, as a loop over items launches
-    them: their places, and the passes. Fewer than MORE have other sizes each time; a native program's
+    them: their places, and the length of the sequence. Fewer than MORE have other sizes each time; a native program's
     are steps in time, more often. What a kernel computes counts, not its name, since libraries choose
     kernels by size. Takes 0.1 s for 10 000 operations."""
     update = optimizer(s)
@@ -346,7 +338,7 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
         ]
         for begin, end, period in repeats(kinds, SEQUENCE.value, ITEMS.value):
             if _of_items(s, places := tuple(run[begin:end]), period):
-                found.append((places, len(places) // period))
+                found.append((places, period))
     return tuple(found)
 
 
@@ -430,8 +422,8 @@ def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
     of parameters do, and updates as their formula has them."""
     return tuple(
         places
-        for places, passes in items(s)
-        if len(places) // passes <= _UPDATE
+        for places, period in items(s)
+        if period <= _UPDATE
         and all(s.classes[at] in (*PASSES, "optimizer") for at in places)
         and all(s.operations[at] in _UPDATES for at in places)
         # crops that are resized one by one, or copies, are no arithmetic
@@ -450,6 +442,25 @@ def waiting(s: StepFacts) -> tuple[Call, ...]:
     calls = {s.trace.calls[at] for at in reads if at >= 0}
     calls.update(call for call in s.calls if call.kind == "sync")
     return tuple(sorted(calls, key=lambda call: (call.start, call.end)))
+
+
+@remembered(4)
+def masks(s: StepFacts) -> tuple[int, ...]:
+    """Launches that count and number the entries of boolean masks, around the copies that read how many
+    there are: PyTorch and CuPy index by a mask so, and do without where the result has the mask's size."""
+    found: list[int] = []
+
+    def counts(at: int) -> bool:
+        return (launch := s.launches[at]) is not None and bool(_COUNTS.search(launch.kernel))
+
+    for queue in s.queues if s.framework in ("torch", "cupy") else ():
+        for i in (i for i, at in enumerate(queue) if copied(s.ops[at]) == "read"):
+            before = takewhile(counts, (queue[j] for j in range(i - 1, -1, -1)))
+            after = takewhile(counts, (queue[j] for j in range(i + 1, len(queue))))
+            around = [*before, *after]
+            if any(_NUMBERS.search(getattr(s.launches[at], "kernel", "")) for at in around):
+                found += around
+    return tuple(sorted({*found}))
 
 
 def cut(s: StepFacts, least: int = 2) -> bool:

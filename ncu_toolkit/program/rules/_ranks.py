@@ -11,7 +11,7 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import ProgramDiagnosis, Step, StepFinding, Trace
-from ncu_toolkit.program.rules._words import ADVICE
+from ncu_toolkit.program.rules._words import tables
 from ncu_toolkit.program.traces.classes import collectives, kernel_class
 from ncu_toolkit.program.traces.ranks import WORTH, Job, RankRow
 
@@ -119,7 +119,7 @@ def _late(
         where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
     kind = job.exchanges[0].kind  # what is waited in most
     if kind == "all-to-all":
-        advice = [*advice[:2], *ADVICE[kind]]
+        advice = [*advice[:2], *tables().collectives[kind]]
     return StepFinding(
         rule="late-rank", title=f"Rank {late.rank} is late, and the others wait for it",
         summary=f"It is last at {late.last} of {units.counted(job.in_step, 'collective')}, {units.duration(late.late_us)} after the"
@@ -152,7 +152,7 @@ def _of_exchanges(job: Job, usual: ProgramDiagnosis) -> list[StepFinding]:
             f"{what} a step, {units.duration(each.traffic_us)} of traffic each (median);"
             f" other work hides {units.percent(part, 2)} of it."
         )
-        title, advice = f"Exposed {kind}s", ADVICE.get(kind, ())
+        title, advice = f"Exposed {kind}s", tables().collectives.get(kind, ())
         saved, certain, before = each.exposed_us, False, list[str]()
         if kind == "all-reduce" and passes > 1:
             # hidden traffic goes too: it takes SMs and bandwidth from the work alongside it

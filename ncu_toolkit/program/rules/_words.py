@@ -35,30 +35,6 @@ HOST_WORK: Final = "host-work"
 #: Of the time that the host is away, in functions of a library.
 OF_IT: Final = Threshold(0.1, "what takes less of it is not worth a line of advice")
 
-#: What to do about traffic that nothing hides, by kind.
-ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
-    "all-reduce": (
-        "Let DDP overlap it with the backward pass: bucket_cap_mb, static_graph=True, gradient_as_bucket_view=True.",
-        "Exchange gradients in BF16: register_comm_hook(None, default_hooks.bf16_compress_hook).",
-    ),
-    "all-gather": (
-        "Prefetch the next layer's parameters: forward_prefetch=True, backward_prefetch=BACKWARD_PRE; FSDP2: set_modules_to_forward_prefetch.",
-        "Gather less: reshard_after_forward=False, or shard within a host alone (HYBRID_SHARD).",
-    ),
-    "reduce-scatter": (
-        "Let it overlap with the backward pass: backward_prefetch=BACKWARD_PRE, and wrap each layer separately, to leave work to overlap with.",
-        "Scatter less often: no_sync() while gradients accumulate (FSDP2: set_requires_gradient_sync(False)), at the cost of memory.",
-    ),
-    "all-to-all": (
-        "Balance it: tables or experts such that all ranks send and compute as much (a planner of sharding, a capacity factor).",
-        "Pipeline it: split the batch in two, and exchange one half while the other computes; start the next batch's input exchange early.",
-    ),
-    "broadcast": (
-        "Broadcast what changes only: parameters once at the start (DDP does), buffers with broadcast_buffers=False where ranks need not share them.",
-    ),
-    "send and receive": ("Fill the pipeline: more micro-batches, or an interleaved schedule.",),
-}  # fmt: skip
-
 
 class Words(msgspec.Struct, frozen=True):
     """A line of advice; data/libraries.toml says what the fields mean."""
@@ -71,11 +47,18 @@ class Words(msgspec.Struct, frozen=True):
     """A part of a module's name that must be on the stack too."""
 
 
+class Libraries(msgspec.Struct, frozen=True):
+    """The file."""
+
+    words: tuple[Words, ...]
+    collectives: Mapping[str, tuple[str, ...]]
+    """What to do about traffic that nothing hides, by kind."""
+
+
 @lru_cache(maxsize=1)
-def libraries() -> tuple[Words, ...]:
+def tables() -> Libraries:
     file = resources.files("ncu_toolkit").joinpath("data", "libraries.toml")
-    tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    return msgspec.convert(tables["words"], tuple[Words, ...])
+    return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Libraries)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -94,7 +77,7 @@ def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[W
     known = {at: [trace.frames[i] for i in trace.stacks[at]] for at in stacks}
     return tuple(
         words
-        for words in libraries()
+        for words in tables().words
         if cause in words.causes
         and sum(us for at, us in stacks.items() if _called(words, known[at])) > OF_IT.value * whole
     )
@@ -105,7 +88,9 @@ def dear(ran: Sequence[HostTime], us: float, of: str, otherwise: str = "") -> tu
     or `otherwise`."""
     advice = []
     for each in ran[:_LINES]:
-        own = (w.advice for w in libraries() if "loader" in w.causes and _called(w, (each.frame,)))
+        own = (
+            w.advice for w in tables().words if "loader" in w.causes and _called(w, (each.frame,))
+        )
         if each.us >= DEAR.value * us and (how := next(own, otherwise)):
             share = f"{function_of(each.frame)} is {units.percent(each.us / us, 2)} {of}"
             advice.append(f"{share}: {how}")
@@ -115,7 +100,7 @@ def dear(ran: Sequence[HostTime], us: float, of: str, otherwise: str = "") -> tu
 def of_library(s: StepFacts, finding: StepFinding) -> StepFinding:
     """With advice for the libraries whose functions the trace names; findings of idle time have it
     from their own stacks."""
-    own = [w for w in libraries() if finding.rule in w.causes and _called(w, s.trace.frames)]
+    own = [w for w in tables().words if finding.rule in w.causes and _called(w, s.trace.frames)]
     if not own or finding.rule == HOST_WORK or finding.good:
         return finding
     advice = (*(words.advice for words in own), *finding.advice)

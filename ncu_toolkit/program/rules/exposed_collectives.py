@@ -28,7 +28,7 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.program.rules._words import ADVICE
+from ncu_toolkit.program.rules._words import tables
 from ncu_toolkit.program.traces.classes import EXCHANGES, collectives
 
 TITLE: Final = "Exposed communication"
@@ -63,7 +63,7 @@ def find(s: StepFacts) -> StepOutcome:
         advice=s.advice(
             "Start each exchange as soon as its data are ready, on a separate stream, and compute meanwhile.",
             torch=(
-                *ADVICE.get(kind, ADVICE["all-reduce"]),
+                *tables().collectives.get(kind, tables().collectives["all-reduce"]),
                 "Compare the ranks: where one is slower, the others wait in the collective.",
             ),
         ),

@@ -19,7 +19,7 @@ the bytes as well.
 
 When the advice is wrong
 A product of few columns or rows (K, M or N below 16) is limited by memory or by launching, not by its
-multiply-adds: counters show it. Results need all 23 bits: some solvers, and losses of very small differences. Compare the results.
+multiply-adds: counters show it. Solvers, and losses that subtract close numbers, may need all 23 bits of the mantissa: compare results.
 
 Source
 NVIDIA A100, H100 and GA102 architecture white papers (rates by type); PyTorch documentation, "CUDA

@@ -30,6 +30,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Call, Edit
 from ncu_toolkit.program.rules import _patterns
@@ -56,7 +58,7 @@ _INSTEAD: Final = (
      "Copy results to pinned memory with non_blocking=True, and wait for an event where they are used."),
 )  # fmt: skip
 _LESS_OFTEN: Final = (
-    "Read values back less often, every twentieth pass, say, or let a kernel decide by them.",
+    "Read values back less often (every 20 iterations, for example), or let a kernel make the decision.",
 )
 _ADVICE: Final = {
     "": ("Queue the next work before waiting, or wait for an event of a stream (cudaStreamWaitEvent), not for the device.",),
@@ -78,7 +80,7 @@ def find(s: StepFacts) -> StepOutcome:
     reads = [at for at, op in enumerate(s.ops) if copied(op) == "read"]
     us = s.idle_us(gaps) + s.us(reads)
     edit = Edit(drops=frozenset(reads), waits=s.made("sync") | s.queuing(reads))
-    saved = s.replay.saved_us(edit)
+    saved, masks = s.replay.saved_us(edit), _patterns.masks(s)
     late, earlier = launched_late(s, OTHER_WORK), max(0.0, saved - us)
     if earlier < _EARLIER * s.idle_us(late):
         late, earlier = [], 0.0
@@ -100,8 +102,11 @@ def find(s: StepFacts) -> StepOutcome:
         reason = f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them."
         return s.ruled_out(reason, *evidence)
     by_text, instead = _callers(s, causes)
+    instead = (*[_INSTEAD[1][1]] * bool(masks), *(instead or _ADVICE["torch"]))
     then = f", and for {units.duration(earlier)} more as launches come late" * bool(late)
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
+    if masks:
+        few += f" Counting the entries of boolean masks takes {units.counted(len(masks), 'launch', 'launches')}, which go with the waits."
     times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
     times = max(times, len(waiting)) if late else times
     where = s.waited(gaps)
@@ -111,15 +116,15 @@ def find(s: StepFacts) -> StepOutcome:
         f"The host waits for the GPU {units.counted(times, 'time')} in the {s.word}{by_text}. The GPU computes nothing for {s.of_step(us)} "
         f"because of that{then}.{f' {few}' * bool(reads)}",
         "high" if s.steady else "medium",
-        edit,
-        ops=reads,
+        msgspec.structs.replace(edit, drops=edit.drops.union(masks)),
+        ops=sorted({*reads, *masks}),
         gaps=sorted({*gaps, *late}),
         evidence=evidence,
         arithmetic=f"{units.counted(len(gaps), 'gap')} of {units.duration(s.idle_us(gaps) / max(1, len(gaps)))} on average: "
         f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits.",
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
-            *s.advice(**_ADVICE | {"torch": instead or _ADVICE["torch"]}),
+            *s.advice(**_ADVICE | {"torch": tuple(dict.fromkeys(instead))}),
         ),
         where=where,
     )

@@ -5,7 +5,7 @@ Between two launches the host does something else for hundreds of microseconds: 
 data, computes in Python, compiles kernels for a new shape, writes a log, or waits for other processes.
 
 Why it costs time
-Nothing is queued meanwhile, so that the GPU is idle for as long.
+Nothing is queued meanwhile, so the GPU is idle just as long.
 
 How to confirm
 The idle time is in few, long gaps, each ended by a launch that began late, and the host made no
@@ -66,7 +66,7 @@ _MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit_)?(\w+)")
 #: What to do where it is compiled again, by framework.
 _ANEW: Final[dict[str, tuple[str, ...]]] = {
     "": ("Compile once, before the loop, and pass as arguments what differs from step to step.",),
-    "xla": ("Give a jitted function one shape, or a few: pad the batches to them. Each new shape compiles again.",
+    "xla": ("Give a jitted function one shape, or a few: pad the batches to them. Each new shape, or value of a static argument, compiles again.",
             "Call jax.jit once, outside of the loop. JAX_LOG_COMPILES=1 in the environment names what is compiled."),
     "torch": ("New shapes make libraries load or build other kernels: pad inputs to one shape, or a few.",),
     "compiled": ("Each new shape may compile again: pad inputs to one shape or a few, or torch.compile(model, dynamic=True).",
@@ -89,12 +89,12 @@ _OTHER: Final = (
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show what the host did.", *missing)
-    late = [] if dispatching(s) else [each for each in away(s) if not staged(s, each)]
+    late = [each for each in away(s) if not staged(s, each)]
     loads = _loads(s)
     s.useless.update(("loader-workers",) if loads else ("loader-workers", "batch-size"))
-    ranges = ranges_during(s, late)
     if late and (compiled := compiles(s, late)):
         return compiled
+    late = [] if dispatching(s) else late
     if not s.steady:
         return s.abstain("No step was found: the program's start is in the run too.", "step")
     gaps = sorted({at for each in late for at in each.gaps})
@@ -106,7 +106,7 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("The host never stops launching for long.", *evidence)
-    doing = _Doing(s, late, us, ranges, loads)
+    doing = _Doing(s, late, us, ranges_during(s, late), loads)
     typical, several = s.step.window, units.counted(len(late), "long gap")
     if any(not typical.start <= each.start < typical.end for each in late):
         several = f"the mean step ({several} in {len(s.step.windows)} steps)"
@@ -214,16 +214,18 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     times: list[tuple[int, int]] = [(window.start, window.end) for window in s.step.windows]
     if not s.steady:
         times = [*pairwise(s.ops[i * (len(s.ops) - 1) // 4].start for i in range(5))]
+    if sum(starmap(loaded, times)) < (MOST.value if s.steady else 1.0) * len(times):
+        return None
     own = [
         each
         for each in late
         if loaded(s.gaps[each.gaps[0]].start, each.launch.start)
-        or _by_xla(ranges_during(s, [each]))
+        or max(near := ranges_during(s, [each]), key=near.__getitem__, default="").startswith("Xla")
     ]
     gaps = sorted({at for each in own for at in each.gaps})
     us = min(sum(each.us for each in own), s.idle_us(gaps))
-    most = MOST.value if s.steady else 1.0
-    if sum(starmap(loaded, times)) < most * len(times) or not s.worth(us):
+    least = MOST.value * sum(each.us for each in late) if dispatching(s) else 0.0
+    if not s.worth(us) or us < least:
         return None
     named = ranges_during(s, own)
     modules = [
@@ -243,8 +245,3 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
         title=AGAIN,
         where=s.lines((each.back, each.us) for each in own),
     )
-
-
-def _by_xla(ranges: Ranges) -> bool:
-    """Whether the range with most of a time is XLA's."""
-    return max(ranges, key=lambda name: ranges[name], default="").startswith("Xla")

@@ -11,7 +11,7 @@ nothing then.
 How to confirm
 The launches after idle time began after the previous work had ended. The time between launches is
 longer than the kernels. Half the batch takes the same time. Late launches that belong to a more
-particular cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
+specific cause (a loop over items or parameters, read-backs, tiny copies) are counted there.
 
 What to change
 Launch less often: compile or fuse the operators, capture the step in a CUDA graph, or do more work
@@ -70,9 +70,9 @@ _WAITS: Final = {
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host launched.", *missing)
-    late = launched_late(s, OTHER_WORK)
     of_jax = {at for each in dispatching(s) for at in each.gaps}
-    late = sorted({*late, *of_jax})
+    of_jax = set() if of_jax <= s.claimed else of_jax  # by what compiles
+    late = sorted({*launched_late(s, OTHER_WORK), *of_jax})
     times = s.idle_times(late)
     us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
     small = f" ({units.duration(copies)} in copy calls)" * (s.share(copies) >= 0.01)
@@ -89,7 +89,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.useless.add("cuda-graphs")
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {units.counted(times, 'gap')}{small}, because the next work was not launched yet: "
-        f"launching it takes the host longer than running it takes the GPU.",
+        "the host takes longer to launch it than the GPU takes to run it.",
         "high" if s.worth(us - times * RECORDED[0] / 1e3, WAITING) else "low",
         Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(sorted(of_jax))),
         gaps=late,

@@ -75,6 +75,8 @@ def find(s: StepFacts) -> StepOutcome:
 def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
     """A pass over the parameters that is not the optimizer's: an average of them, or an update as its
     formula has it."""
+    # with copies from tensor to tensor between its launches
+    loops = [tuple(sorted({*loop, *_patterns.arguments(s, [loop])})) for loop in loops]
     ops = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
     us, idle = s.us(ops), s.idle_us(gaps)

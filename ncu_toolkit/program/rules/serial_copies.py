@@ -12,7 +12,7 @@ The copies are asynchronous and from pinned memory, and no kernel overlaps with 
 
 What to change
 Copy one batch ahead into a second buffer, on a stream for each direction, ordered by events. The host
-waits only for the event of the buffer that it uses again.
+waits only for the event of the buffer that it is about to reuse.
 
 When the advice is wrong
 The first kernel needs what was just computed on the host, so that nothing can be copied ahead.
@@ -29,7 +29,7 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Copies not overlapped with compute"
 _WAIT: Final = (
-    "Let the host wait for the event of the buffer that it uses again, not for all work in each step.",
+    "Let the host wait only for the event of the buffer that it is about to reuse, not for all work of the step.",
 )
 
 

@@ -10,16 +10,15 @@ end.
 
 How to confirm
 The same sequence of at most four kernels, with the same grids, repeats without anything between. The
-grids have fewer blocks than the GPU has SMs. Or a longer sequence of short kernels repeats 16 times
-or more with other grids each time, as items of different size need, or about a hundred times with
-the same.
+grids have fewer blocks than the GPU has SMs. Or a longer sequence of short kernels repeats 16 times or
+more with other grids each time, as items of different size need, or about a hundred times with the same.
 
 What to change
-Process all items in one launch: one more dimension, vmap, a batched routine for products. Where each pass
-needs the one before (a recurrence, sweeps of a solver): loop inside one kernel, or a CUDA graph.
+Process all items in one launch: one more dimension, vmap, a batched routine for products. Where each
+iteration needs the one before (a recurrence, a solver): loop inside one kernel, or use a CUDA graph.
 
 When the advice is wrong
-The passes differ in what they read from the host in between, so that they cannot be one launch.
+Iterations that read something from the host in between cannot be one launch.
 
 Source
 CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentation, batched routines.
@@ -37,22 +36,22 @@ PERIOD: Final = Threshold(
     4.0, "a layer of a network has more kernels than that, and layers cannot be batched"
 )
 TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small network")
-#: What to do where each pass needs the one before, and where none does, by framework.
+#: What to do where each iteration needs the one before, and where none does, by framework.
 _ADVICE: Final = {
-    "": ("If each pass needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
-         "launch (grid.sync). A CUDA graph of the passes is less work.",
+    "": ("If each iteration needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
+         "launch (grid.sync). A CUDA graph of the iterations is less work.",
          "If none does: one launch with one more grid dimension, for the items."),
-    "torch": ("If the passes are independent: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). Boxes "
+    "torch": ("If the iterations are independent: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). Boxes "
               "or sequences of different size: one call that takes all (F.grid_sample, torch.nested, index_select).",
-              'If each pass needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
-    "xla": ("If the passes are independent: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
-    "cupy": ("If the passes are independent: one call over an array with one more dimension.",
-             "If each pass needs the one before: loop inside one RawKernel, or capture the passes in a CUDA graph (cupy.cuda.Stream.begin_capture)."),
-    "numba": ("If each pass needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or in all (cuda.cg.this_grid().sync()).",
+              'If each iteration needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
+    "xla": ("If the iterations are independent: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
+    "cupy": ("If the iterations are independent: one call over an array with one more dimension.",
+             "If each iteration needs the one before: loop inside one RawKernel, or capture them in a CUDA graph (cupy.cuda.Stream.begin_capture)."),
+    "numba": ("If each iteration needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or all (cuda.cg.this_grid().sync()).",
               "If none does: one launch whose grid has one more dimension, for the items."),
 }  # fmt: skip
 _ITEMS: Final = (
-    "Items of different size in one pass: put them one after another in one tensor, with an index of the item for each row "
+    "Items of different size in one launch: put them one after another in one tensor, with an index of the item for each row "
     "(as torch_geometric's Batch does), or pad them to one size and mask.",
 )
 #: What multiplies many matrices in one call.
@@ -69,8 +68,8 @@ def find(s: StepFacts) -> StepOutcome:
         found = _patterns.repeats(shapes, PERIOD.value, TIMES.value)
         loops += [queue[begin:end] for begin, end, _ in found]
     alike = {at for loop in loops for at in loop}
-    items = [(run, passes) for run, passes in _patterns.items(s) if not alike.intersection(run)]
-    items = [(run, passes) for run, passes in items if run not in _patterns.parameters(s)]
+    items = [(run, period) for run, period in _patterns.items(s) if not alike.intersection(run)]
+    items = [(run, period) for run, period in items if run not in _patterns.parameters(s)]
     loops += [run for run, _ in items]
     places = [at for loop in loops for at in loop]
     gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
@@ -80,7 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
         places += handed
         gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
     us, idle = s.us(places), s.idle_us(gaps)
-    periods = [1] * (len(loops) - len(items)) + [len(run) // passes for run, passes in items]
+    periods = [1] * (len(loops) - len(items)) + [period for _, period in items]
     times = map(s.alongside, loops, periods)
     evidence = (
         s.part("small_loops", "In such loops", us + idle, "in loops of small launches, with the gaps between them."),
@@ -89,20 +88,19 @@ def find(s: StepFacts) -> StepOutcome:
     if not loops:
         return s.ruled_out_by_grids("No small launches repeat back to back.", *evidence)
     first = max(loops, key=len)
-    launch = s.launches[first[0]]
-    passes = dict(items).get(first, 0)
+    launch, period = s.launches[first[0]], dict(items).get(first, 0)
     batched = _BATCHED.get(s.framework, "cublasGemmStridedBatched")
     text = f"They are matrix products: one batched call does them ({batched})."
     products = (text,) * all(s.classes[at] == "product" for loop in loops for at in loop)
     name, blocks = (launch.function, launch.blocks or 0) if launch else ("", 0)
-    varied = passes > 0 and _patterns.sizes(s, first, len(first) // passes) > 1
-    varied = varied and s.framework == "torch"
+    varied = s.framework == "torch" and period > 0 and _patterns.sizes(s, first, period) > 1
     kinds = f"{name} with {units.counted(blocks, 'block')} on {sms} SMs"
-    if passes:
-        kinds = f"{units.counted(passes, 'pass', 'passes')} of the same {units.counted(len(first) // passes, 'launch', 'launches')}"
+    if period:
+        kinds = f"{units.counted(len(first) // period, 'iteration')} of {units.counted(period, 'launch', 'launches')}"
+        kinds += f", and {len(first) % period} of one more" * (len(first) % period > 0)
     return s.finding(
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
-        f"take {s.of_step(us + idle)}. One {'batched pass over all items' if passes else 'launch'} could replace a loop.",
+        f"take {s.of_step(us + idle)}. One {'batched call for all items' if period else 'launch'} could replace a loop.",
         "low",
         s.merged([*loops, *copies], [*times, *map(s.alongside, copies)]),
         ops=places,

@@ -1,15 +1,15 @@
 """What a kernel does in its program and in which arithmetic, by its name alone.
 
-Names are those of cuBLAS, cuBLASLt, cuDNN and CUTLASS from Volta to Blackwell, PyTorch, Triton,
-TorchInductor, XLA, CuPy, CUB, NCCL and the usual inference servers, demangled or not. They were
-checked on the table in tests/program/kernel_names.tsv and on 684 names of the traces that others
-publish."""
+Names and patterns are in data/kernel_names.toml. They were checked on the table in
+tests/program/kernel_names.tsv and on 684 names of the traces that others publish."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal
+from importlib import resources
+from typing import Any, Final, Literal
 
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.program.model import Trace
@@ -25,66 +25,11 @@ class KernelClass:
     label: str
 
 
-CLASSES: Final[Mapping[str, KernelClass]] = {
-    name: KernelClass(name, label)
-    for name, label in {
-        "product": "Matrix products",
-        "convolution": "Convolutions",
-        "attention": "Attention",
-        "softmax": "Softmax",
-        "norm": "Normalization",
-        "elementwise": "Elementwise",
-        "reduction": "Reductions",
-        "layout": "Copies, casts and layout",
-        "fill": "Fill",
-        "index": "Indexing and embedding",
-        "optimizer": "Optimizer",
-        "random": "Random numbers and dropout",
-        "sort": "Sort and scan",
-        "fft": "Fourier transforms",
-        "pool": "Pooling",
-        "collective": "Collectives",
-        "loss": "Loss",
-        "fused": "Fused by a compiler",
-        "other": "Other kernels",
-    }.items()
-}
-
-#: What the parts of an elementwise kernel of PyTorch do, in the order in which they are tried.
-_POINTWISE: Final[Mapping[str, str]] = {
-    "random": r"distribution_|dropout|philox|bernoulli|random|uniform_and|normal_and",
-    "index": r"index_|gather|scatter|masked_select|take_|put_",
-    "loss": r"mse_(kernel|backward)|binary_cross_entropy|smooth_l1|huber|kl_div",
-    "fill": r"fillfunctor|arange|linspace|eye_",
-    "layout": r"direct_copy_kernel|\dcopy_kernel|_copy_kernel|catarray|copyfunctor|flip_kernel",
-}
-#: The same of every other kernel. What is left is "other".
-_CLASSES: Final[Mapping[str, str]] = {
-    "collective": r"nccl|nvshmem|cross_device_reduce|(?<!block_)(?<!warp_)all_?reduce|all_?gather|reduce_?scatter(?!_)|all_?to_?all"
-                  r"|lamport|deep_ep|multimem",
-    "attention": r"flash_(fwd|bwd|attn)|flash(attn|attention|infer.*(prefill|decode|attention))|fmha|sdpa|attention"
-                 r"|_attn_|attn_(fwd|bwd|kernel)|batch(prefill|decode)with|multihead|_mha_|mla_(decode|prefill)|^mha_",
-    "convolution": r"scudnn|hcudnn|\d+cudnn|fprop|dgrad|wgrad|convolv|winograd|implicit_gemm|conv[123]d|conv_?depthwise"
-                   r"|convfwd|convdgrad|convwgrad|conv_(fwd|bwd|dgrad|wgrad|kernel)|computeb?offsetskernel|fft2d_"
-                   r"|(?<![a-z])conv(olution)?(?![a-z])",
-    "optimizer": r"multi_tensor_apply|foreach|(?<![a-z])(fused_?)?(adamw?|adagrad|rmsprop|sgd|lamb|adafactor)(?![a-z])|adam_?(mode|math|kernel|cuda)",
-    "product": r"(?<!fb)gemm|gemv|matmul|(?<![a-z])[bs]?mm(?![a-z])|nvjet|splitkreduce|cutlass3x|cublas(?!.*(trsm|dot|nrm2|scal|axpy))"
-               r"|marlin|fused_moe|(?<![a-z])dot(_kernel|_general|$)|s\d+gemm|syrk|trsm|mul_mat|_dot_\d|mxm|epilogue::impl",
-    "loss": r"nll_loss|cross_?entropy|ctc_loss|(?<![a-z])loss",
-    "softmax": r"soft_?max",
-    "norm": r"(layer|batch|group|instance|rms)_?norm|bn_(fw|bw)|rowwisemoments|gammabeta|cucomputegradinput"
-            r"|cuapplylayer|computefusedparams|computeinternalgradients|_norm_(fwd|bwd)",
-    "random": r"distribution_|dropout|philox|curand|generate_seed|random|rng",
-    "sort": r"(?<!ten)sort|radix|scan|cupy_bsum|topk|cumsum|cumprod|deviceselect|devicemerge|unique|histogram|compact",
-    "fft": r"fft", "pool": r"(avg|average|max)_?pool|pooling",
-    "index": r"ind(ex|ices)|bucketize|gather|scatter|(?<!rotary_)embedding|compute_grad_weight|krn_partial|sum_and_scatter|lookup",
-    "layout": r"transpose|tensortransform|permut|catarray|copy|tonchw|tonhwc|nhwcto|nchwto|im2col|col2im|flip_filter|reformat|convert"
-              r"|(?<!broad)cast(?!_op)|contiguous|triu_tril|upsample|(?<![a-z])pad(?![a-z])|reshape_and_cache|quantiz",
-    "fill": r"(?<![a-z])((memset|arange|iota)(?![a-z])|(fill|zero)(?!_?[a-z]))|fillfunctor|(fill|zero)_(kernel|buffer|grad)|set_zero",
-    "reduction": r"reduc|(?<![a-z])(cupy_)?(sum|mean|amax|amin|argmax|argmin|prod)(_kernel)?(?![a-z])|dot_kernel|nrm2|rowreduction",
-    "elementwise": r"element_?wise|pointwise|scalepackedtensor|activation|act_and_mul|silu|gelu|relu|sigmoid|tanh|rotary|rope|^cupy_\w+__"
-                   r"|(?<![a-z])(add|mul|axpy|saxpy|scale|vector_?add|vec_?add|exp|sqrt|clamp)(_kernel)?(?![a-z])|rnncell|gpu_kernel|_vectorized\d_kernel$",
-}  # fmt: skip
+#: The tables of data/kernel_names.toml.
+NAMES: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads(
+    resources.files("ncu_toolkit").joinpath("data", "kernel_names.toml").read_text(encoding="utf-8")
+)
+CLASSES: Final = {name: KernelClass(name, label) for name, label in NAMES["labels"].items()}
 #: Kernels that TorchInductor or XLA made of several operations, if no template of theirs.
 _FUSED: Final = re.compile(
     r"^triton_(poi|red|per|for)_fused|^triton__\d|^(?!gemm|triton)(\w+_)?fusion(_\d+)*$|^wrapped_"
@@ -92,10 +37,15 @@ _FUSED: Final = re.compile(
 _MOVES: Final = re.compile(r"^((loop|input)_|wrapped_)?(transpose|copy|convert)")
 _TORCH: Final = re.compile(r"at::native|2at6native")
 _TORCH_POINTWISE: Final = re.compile(r"elementwise_kernel|elementwise_grid_stride|fused_dropout")
-_ORDER: Final = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES.items())
-_POINTS: Final = tuple((name, re.compile(pattern)) for name, pattern in _POINTWISE.items())
 
 
+def patterns(table: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """A table's regular expressions, in the order in which they are tried."""
+    return tuple((name, re.compile("|".join(each))) for name, each in NAMES[table].items())
+
+
+_ORDER: Final = patterns("classes")
+_POINTS: Final = patterns("pointwise")
 #: Kinds of collectives by NCCL's names of kernels and by PyTorch's of ranges, in the order tried.
 EXCHANGES: Final = (
     ("all-to-all", r"alltoall"),

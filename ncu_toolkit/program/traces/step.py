@@ -157,8 +157,7 @@ class _Run:
             self.queued[~known] = -1
 
     def step(self) -> Step:
-        steps = self._groups("step")
-        if steps:
+        if steps := self._groups("step"):
             return self._of_marks(steps[0], "Step: as the program marks it")
         ranges = self._groups("range")
         repeat = self._repeats() or self._between_loads()
@@ -181,8 +180,8 @@ class _Run:
             return self._of_marks(passes, f"Step: a call of the module {name}")
         if self._goes_on(int(times[0]), stop):
             return self._whole()
-        graphs = self._graphs(int(times[0]))
-        if graphs and len(graphs) < 0.6 * len(times):  # what repeats are nodes of a graph
+        # what repeats are nodes of a graph
+        if (graphs := self._graphs(int(times[0]))) and len(graphs) < 0.6 * len(times):
             return self._of_marks(graphs, "Step: a launch of a CUDA graph")
         text = self._repeat(period, int(times[-2]), int(times[-1]))
         step = self._step(times, stop, "repeats", text)
@@ -433,10 +432,11 @@ class _Run:
                 if not found or len(np.unique(code[found[1] : found[1] + found[0]])) < least:
                     continue
                 begins = self._begins(order, code, *found)
+                apart = np.diff(begins)  # as many by chance, but elsewhere, begin no steps
+                if not len(apart) or abs(np.median(apart) - found[0]) > 0.25 * found[0]:
+                    continue
                 times = self.start[order][self._on_main(order, begins)]
                 sizes = np.diff(np.searchsorted(self.start, times))
-                if not len(sizes):
-                    continue
                 usual = found[0] if len(order) == len(self.start) else np.median(sizes)
                 # steps that run side by side, on streams in turn, are none by time
                 if np.count_nonzero(np.abs(sizes - usual) <= 0.25 * usual) >= 0.6 * len(sizes):

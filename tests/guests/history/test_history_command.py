@@ -217,7 +217,7 @@ def test_each_report_that_cannot_be_imported_is_named(
     assert (code, out) == (EXIT_INPUT, "Added 1 launch.\n")
     empty, text, cut, nameless = err.splitlines()
     assert "'a.ncu-rep' is empty" in empty
-    assert "'b.ncu-rep' is text" in text
+    assert "'b.ncu-rep' is a text file" in text
     assert "'c.ncu-rep' is damaged" in cut
     assert "`ncu-toolkit analyze c.ncu-rep --allow-partial` shows what is left" in cut
     assert "launch 0.0 of 'd.ncu-rep' was left out, because it has no name (incomplete" in nameless

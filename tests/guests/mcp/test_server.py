@@ -188,7 +188,7 @@ def test_hostile_names_stay_data(served: Served) -> None:
         ("analyze", {"report": "out.ncu-rep"}, "outside the root"),
         ("compare", {"a": "two.ncu-rep", "b": "out.ncu-rep"}, "outside the root"),
         ("analyze", {"report": "none.ncu-rep"}, "cannot be opened: No such file"),
-        ("analyze", {"report": "text.ncu-rep"}, "'text.ncu-rep' is text"),
+        ("analyze", {"report": "text.ncu-rep"}, "'text.ncu-rep' is a text file"),
         (
             "analyze",
             {"report": "cut.ncu-rep"},

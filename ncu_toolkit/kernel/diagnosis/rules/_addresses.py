@@ -117,17 +117,15 @@ def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: A
 
     ways = []
     if pad := next((by for by in (widest, 4 * WORD) if fits(by, swizzled=False)), 0):
-        ways.append(f"pad each row of {pitch} bytes by {pad}")
+        ways.append(f"pad each row of {pitch} bytes by {pad} bytes")
     if pitch % BANKS == 0 and fits(widest, swizzled=True):
         columns, rows = BANKS // widest, pitch // widest
         bits, shift = columns.bit_length() - 1, rows.bit_length() - 1
-        ways.append(
-            f"put column c of row r at c ^ r % {columns}, in elements of {widest} bytes (XOR swizzle, in "
-            f"CuTe Swizzle<{bits}, 0, {shift}>)"
-        )
-    if (
-        widest > WORD
-    ):  # padding by a vector costs an eighth of such a row and more, a swizzle nothing
+        swizzle = f"an XOR swizzle; in CuTe, Swizzle<{bits}, 0, {shift}>"
+        at = f"store column c of row r at column c ^ (r % {columns}), in elements of {widest} bytes"
+        ways.append(f"{at} ({swizzle})")
+    # padding by a vector costs an eighth of such a row and more, a swizzle nothing
+    if widest > WORD:
         ways.reverse()
     of = counted(len(tile), "shared access", "shared accesses")
-    return f"{' or '.join(ways)}: all {of} are then free of conflicts" if ways else ""
+    return f"{', or '.join(ways)}: all {of} are then free of conflicts" if ways else ""

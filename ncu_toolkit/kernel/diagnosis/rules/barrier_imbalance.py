@@ -8,7 +8,7 @@ Why it costs time
 Waiting warps issue nothing. With few blocks on the SM, no other warp can run.
 
 How to confirm
-Barrier stalls are a large part of a warp's time, at particular BAR instructions, and what precedes
+Barrier stalls are a large part of a warp's time, right after particular BAR instructions, and what precedes
 them is uneven.
 
 What to change
@@ -17,7 +17,7 @@ that more of them overlap, split arrive and wait, and no serial part by one thre
 
 When the advice is wrong
 When all warps wait for the same late load, the barrier only shows the latency: prefetch. When warps
-wait longer for shuffles than at barriers, they come late for the shuffles. When warps wait for a
+wait longer for shuffles than at barriers, they arrive late because of the shuffles. When warps wait for a
 copy before the barrier, see Waiting for asynchronous copies. Samples at WARPGROUP.DEPBAR are time of
 the tensor cores, which the profiler counts as barrier; they are left out here.
 

@@ -328,7 +328,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         f"Double-precision arithmetic takes more of the {place(region)} than any other unit's work"
         + (", with conversions to or from it." if converted else "."),
         (
-            evidence("fp64_instructions", "FP64 instructions per pass", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
+            evidence("fp64_instructions", "FP64 instructions per iteration", len(double), "count", "DADD, DMUL, DFMA and comparisons."),
             cycles(region, "fp64", "FP64 pipe"),
             cycles(region, "fma", "FP32 pipe"),
             evidence("fp64_conversions", "Conversions to or from FP64", len(converted), "count",

@@ -8,8 +8,8 @@ Why it costs time
 Idle SMs do nothing, and a block alone on an SM has few warps to hide its latencies with.
 
 How to confirm
-Less than one wave, and blocks fewer than the SMs. Where every SM has a block, warps that wait for
-results (scoreboards, fixed latencies) for a good part of their time, which more of them would hide.
+Less than one wave, and fewer blocks than SMs. If every SM has a block: warps wait for results
+(scoreboards, fixed latencies) for a good part of their time, which more warps would hide.
 
 What to change
 Split a block's loop over more blocks, by a second dimension of the grid, and combine (split-K); or
@@ -47,7 +47,7 @@ FEW: Final = Threshold(64.0, "threads for each SM: two warps, of which none hide
 #: What the kernel's author does, and then what its caller does.
 SPLIT: Final = (
     "Split each block's loop over more blocks, by a second dimension of the grid. There should be several blocks per SM. "
-    "A second pass combines the parts, or carries from chunk to chunk of a scan.",
+    "A second kernel combines the partial results or, in a scan, adds to each chunk the sum of those before it.",
     "Or give each thread fewer results. Let a warp or a block compute a result that now takes a thread a whole loop, such as a row.",
     "If nothing can be split, run independent kernels concurrently in streams.",
 )

@@ -93,7 +93,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         return None
     return facts.finding(
         "likely",
-        f"The loop's code takes {units.count(size)} bytes, more than the scheduler's instruction cache holds. Every pass fetches it again.",
+        f"The loop's code takes {units.count(size)} bytes, more than the scheduler's instruction cache holds. Every iteration fetches it again.",
         (
             evidence("loop_bytes", "Code of the loop", size, "B", "16 bytes per instruction.", (L1_BYTES, ">")),
         ),

@@ -130,11 +130,11 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         return None
     return facts.finding(
         "likely",
-        f"Each pass of the loop takes a warp at least {region.dependency_cycles} cycles, because its arithmetic is a "
+        f"Each iteration of the loop takes a warp at least {region.dependency_cycles} cycles, because its arithmetic is a "
         f"dependent chain. {units.significant(warps / SCHEDULERS)} warps per scheduler issue {units.significant(issued)} "
         "instructions in that time.",
         (
-            evidence("dependency_cycles", "Cycles per pass by dependencies", region.dependency_cycles, "cycles",
+            evidence("dependency_cycles", "Cycles per iteration by dependencies", region.dependency_cycles, "cycles",
                      "Arithmetic latency along the chain. Loads count as immediate."),
             evidence("issue_share", "Issue slots used at most", issued / region.dependency_cycles, "fraction",
                      "With all resident warps.", (BUSY.value, "<")),

@@ -98,10 +98,10 @@ def find(k: Kernel) -> Outcome:
         )
     if k.knows_none(*USEFULNESS):
         return k.roof(
-            f"{capital(unit)} is {percent(busy)} busy. The report does not show why. {_candidates(k)}",
+            f"{capital(unit)} is {percent(busy)} busy. {_candidates(k)}",
             evidence,
             k.collect("which shows the cause"),
-            "Sectors per request, wavefronts beyond the ideal, and stall reasons.",
+            "A verdict that names the cause, from sectors per request, wavefronts beyond the ideal, and stall reasons.",
             confidence="low",
         )
     shuffles = k.of_base("SHFL") / (k.executed("shuffle", *ACCESSES) or 1.0)
@@ -125,16 +125,12 @@ def _candidates(k: Kernel) -> str:
     """What may keep L1 busy, by the passes that each request takes."""
     passes = k["passes_per_request"]
     if passes is None:
-        return "Useful data, scattered accesses and bank conflicts look alike here."
+        return "The report cannot tell whether useful data, scattered accesses or bank conflicts do that."
     if passes > PASSES.value:
-        return (
-            f"Each request takes {units.significant(passes)} wavefronts, where even the widest coalesced access takes only {PASSES.value:g}. "
-            "Lanes access scattered global addresses, conflict in shared-memory banks, or update one address."
-        )
+        takes = f"Each request takes {units.significant(passes)} wavefronts, where even the widest coalesced access takes only {PASSES.value:g}."
+        return f"{takes} Lanes access scattered global addresses, conflict in shared-memory banks, or update one address."
     few = f"{units.significant(passes)} wavefronts, as wide accesses and mild conflicts do"
     if passes < SINGLE:
         few = "little more than one wavefront"
-    return (
-        f"A request takes {few}, so there are too many requests. Operands may be reloaded instead of kept in registers, "
-        "or live in local memory."
-    )
+    many = f"A request takes {few}, so there are too many requests."
+    return f"{many} Operands may be reloaded instead of kept in registers, or live in local memory."

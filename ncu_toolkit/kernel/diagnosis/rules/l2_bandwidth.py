@@ -112,11 +112,10 @@ def _unexplained(k: Kernel, busy: str, evidence: Given) -> Finding | None:
     if not k.knows_none("global_sector_excess", "load_reuse", "lane_bytes"):
         return None
     return k.roof(
-        f"{busy}. The report does not show why. Useful data, scattered accesses, register "
-        "spills and repeated fetches look alike here.",
+        f"{busy}, by useful data, scattered accesses, register spills or repeated fetches: this report cannot tell them apart.",
         evidence,
         k.collect("which shows the cause"),
-        "Sectors per request, local memory, and bytes moved over bytes needed.",
+        "A verdict that names the cause, from sectors per request, local memory traffic, and bytes moved over bytes needed.",
         confidence="low",
     )
 

@@ -21,7 +21,7 @@ Fuse kernels; batch small problems into one launch; use a CUDA graph, or use a p
 
 When the advice is wrong
 A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems)
-for what happens between launches: this profile sees one kernel.
+for what happens between launches: ncu profiles one launch at a time.
 
 Source
 CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started
@@ -122,7 +122,7 @@ def find(k: Kernel) -> Outcome:
     time = units.duration
     summary = "Starting and ending this kernel costs as much as its computation."
     if idle := k.launch.idle_us:
-        summary = f"Even with nothing to load or store, this kernel takes {time(idle)} of these {time(duration)}."
+        summary = f"This kernel takes {time(duration)}. With nothing to load or store, it would still take {time(idle)}."
     return Finding(
         k.rule,
         summary,
@@ -167,7 +167,7 @@ def _one_of_many(k: Kernel, useful: float, launches: int, shown: tuple[Evidence,
     ratio = f"{time(now)} / {time(fused)} = {units.ratio(speedup)}"
     return Finding(
         k.rule,
-        f"This kernel is one of {launches} launches of one job: each has launch overhead and passes over the data again.",
+        f"This kernel is one of {launches} launches of one job: each has launch overhead, and reads and writes the data again.",
         "high",
         shown,
         speedup,
@@ -212,14 +212,12 @@ def _short_blocks(k: Kernel) -> Outcome:
     waits = keep(late, keep(1 - k.model.queued("long_scoreboard"), 1 / MORE_WORK))
     at_least = "at least " if k["sm_cycles"] is None else ""
     starts = f"{at_least}{units.significant(k['block_rate'] or 0.0)}"
-    most, idle = (
-        percent(k.model.busy("blocks")),
-        "No unit is busy, and " * ("dram" in k.model.loads),
-    )
+    most = percent(k.model.busy("blocks"))
+    idle = "No unit is busy, and " * ("dram" in k.model.loads)
     blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
-    pace = f"The {blocks} are so short that the SMs wait for new ones. {capital(starts)} start in a cycle, {most} of what the GPU can. {idle}SMs"
+    pace = f"The {blocks} are so short that the SMs wait for new ones. {capital(starts)} start per cycle, {most} of the maximum rate. {idle}SMs"
     if k.model.busy("blocks") >= STARTING.value:
-        pace = f"The {blocks} end as fast as the GPU starts new ones, {starts} per cycle. SMs"
+        pace = f"The GPU starts blocks at its maximum rate, {starts} per cycle. The {blocks} are so short that SMs"
     return k.finding(
         f"{pace} hold only {percent(fill)} of the warps they could.",
         Removal(

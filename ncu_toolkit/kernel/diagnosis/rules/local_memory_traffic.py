@@ -140,7 +140,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         (
             evidence("spilled_bytes", "Spilled bytes", spilled, "B", "Bytes that ptxas stores and loads because registers ran out.", (0, ">")),
             evidence("local_instructions", "LDL and STL in the code", len(used), "count", "Loads and stores of local memory."),
-            evidence("local_in_loops", "of these in loops", len(inside), "count", "Executed again in every pass.", (0, ">")),
+            evidence("local_in_loops", "of these in loops", len(inside), "count", "Executed again in every iteration.", (0, ">")),
             evidence("stack", "Stack frame", stack, "B", "Bytes of local memory a thread has."),
         ),
         "If ptxas spills, allow more registers (__launch_bounds__), or give each thread less work. If an array is "

@@ -15,13 +15,13 @@ Theoretical occupancy is low, the schedulers idle, stalls are latencies (scorebo
 unit is near its peak.
 
 What to change
-The limiter named: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer
+Relax the limit that the verdict names: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer
 buffers), block size (more, smaller blocks, or a size that divides the SM's warps), block slots
 (larger blocks).
 
 When the advice is wrong
-High occupancy is a means. Kernels with much independent work in each warp run best at 12-25%: if
-issue slots or a pipe are busy, leave it. Cutting registers until they spill costs more than it
+High occupancy is only a means to hide latency. Kernels with much independent work in each warp run
+best at 12-25%: if issue slots or a pipe are busy, leave occupancy as it is. Cutting registers until they spill costs more than it
 gains.
 
 Source

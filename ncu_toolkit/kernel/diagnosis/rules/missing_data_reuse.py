@@ -17,7 +17,7 @@ the memory hierarchy is busy, or the queue in front of it is full.
 What to change
 Stage tiles in shared memory and let each thread compute several results from registers, so that
 each loaded value is used many times. For stencils keep a column in registers; for small tables use
-shared memory. Fusing kernels reuses data across passes.
+shared memory. Fusing kernels reuses data from one to the next.
 
 When the advice is wrong
 When L1 serves the reuse and something else is the limit. When the working set of a block does not

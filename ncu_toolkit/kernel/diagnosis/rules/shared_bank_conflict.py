@@ -1,14 +1,14 @@
 """Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in
-several passes.
+several wavefronts.
 
 What it is
-Shared memory has 32 banks of 4 bytes. A warp's access takes one pass (wavefront) when its lanes use
-different banks or the same word; n lanes on different words of one bank take n passes. Wide
-accesses (8 or 16 bytes per lane) take 2 or 4 passes at best.
+Shared memory has 32 banks of 4 bytes. A warp's access takes one wavefront (a pass through the banks)
+when its lanes use different banks or the same word; n lanes on different words of one bank take n.
+Wide accesses (8 or 16 bytes per lane) take 2 or 4 wavefronts at best.
 
 Why it costs time
-Passes go through the one data stage that shared memory and L1 have in common, one per cycle. Extra
-passes delay the results (short scoreboard), and the instruction queue behind them fills (MIO
+Wavefronts go through the one data stage that shared memory and L1 have in common, one per cycle. Extra
+ones delay the results (short scoreboard), and the instruction queue behind them fills (MIO
 throttle).
 
 How to confirm
@@ -78,10 +78,10 @@ IN_CODE: Final = Threshold(
 
 def find(k: Kernel) -> Outcome:
     excess = k["shared_conflict_excess"] or 0.0
-    meaning = "Passes through the banks that a conflict-free layout would avoid."
+    meaning = "Wavefronts that a conflict-free layout would avoid."
     measured = k.fact("shared_conflict_excess", ">", EXCESS, meaning)
     if excess <= EXCESS.value:
-        reason = "Shared memory accesses take close to the fewest passes possible."
+        reason = "Shared memory accesses take close to the fewest wavefronts possible."
         return k.ruled_out(reason, measured)
     left = 1 - excess
     shared = ("shared",)
@@ -103,7 +103,7 @@ def find(k: Kernel) -> Outcome:
         "the wavefronts beyond the conflict-free minimum",
     )
     return k.finding(
-        f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many passes as without conflicts.",
+        f"Lanes of a warp hit the same shared-memory banks: accesses take {units.ratio(ways)} as many wavefronts as without conflicts.",
         removal,
         (
             measured,
@@ -136,11 +136,12 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     rows = _addresses.layout(_addresses.in_code(facts), sizes, worst)
     return facts.finding(
         "certain" if facts.block else "likely",
-        f"Lanes of a warp hit the same banks: {row.base} takes {units.significant(passes)} passes per request where "
+        f"Lanes of a warp hit the same banks: {row.base} takes {units.significant(passes)} wavefronts per request where "
         f"{units.significant(least)} would do{_why(worst)}.",
         (
-            evidence("wavefronts", "Passes per request", passes, "", "Wavefronts through the banks, at the worst access.", (least, ">")),
-            evidence("wavefront_excess", "Excess passes", found.excess, "fraction", "Of the passes at known addresses.", (IN_CODE.value, ">")),
+            evidence("wavefronts", "Wavefronts per request", passes, "", "At the access with most conflicts.", (least, ">")),
+            evidence("wavefront_excess", "Excess wavefronts", found.excess, "fraction",
+                     "Share of the wavefronts of accesses whose addresses are known.", (IN_CODE.value, ">")),
         ),
         f"{capital(rows)}." if rows else "Let neighbouring lanes access neighbouring words, pad the rows of the tile, or XOR column and row index.",
         "Wavefronts beyond the ideal at these lines, and short scoreboard or MIO throttle stalls.",

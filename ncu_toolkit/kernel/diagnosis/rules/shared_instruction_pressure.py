@@ -306,16 +306,13 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     the instructions cost."""
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
-        return f"Its instructions take the issue slots: {percent(share)} of the instructions only move values between shared memory and registers."
+        moving = f"{percent(share)} of all instructions only move values between shared memory and registers."
+        return f"Shared-memory instructions take up the issue slots: {moving}"
     if _queued(waits):
-        return (
-            f"Shared-memory loads fill the MIO queue. Warps spend {percent(queue)} of their time waiting to issue one "
-            f"and {percent(results)} waiting for the data."
-        )
-    return (
-        f"Warps spend {percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it"
-        + (f". They spend another {percent(queue)} in the queue." if queue >= NOISE else ".")
-    )
+        spend = f"Warps spend {percent(queue)} of their time waiting to issue one and {percent(results)} waiting for the data."
+        return f"Shared-memory loads fill the MIO queue. {spend}"
+    late = f"Warps spend {percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it."
+    return late + f" They spend another {percent(queue)} in the queue." * (queue >= NOISE)
 
 
 def _falls(waits: Mapping[str, float]) -> str:

@@ -5,7 +5,7 @@ When the grid is not a multiple of the blocks that fit at once, the last wave le
 few waves that is a large part of the time: 1.1 waves take as long as 2.
 
 Why it costs time
-The launch ends when the last block ends; until then SMs without a block idle.
+The launch ends when the last block ends; until then, SMs without a block are idle.
 
 How to confirm
 The waves figure just above a small whole number, and achieved occupancy or active cycles below what

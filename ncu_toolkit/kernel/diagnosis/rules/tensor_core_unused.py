@@ -151,7 +151,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             evidence("multiply_adds", "Multiply-adds in the loop", len(fused) / region.instructions, "fraction",
                      "FFMA and HFMA2 among its instructions.", (MULTIPLY_ADDS.value, ">=")),
             evidence("matrix_instructions", "Matrix instructions", 0, "count", "HMMA, HGMMA and the like."),
-            evidence("half_conversions", "Conversions from half a pass", converted, "count",
+            evidence("half_conversions", "Conversions from half, per iteration", converted, "count",
                      "16-bit operands widened before multiplication."),
         ),
         "Use wmma, mma.sync or (on Hopper) wgmma with 16-bit operands and float accumulators, or a library.",

@@ -78,16 +78,14 @@ LINE: Final = 128
 #: Lines for each sector from which lanes lie a line apart; some sectors hold words of two lanes.
 OWN: Final = 0.8
 #: How lanes come to lie side by side, and what to do where they cannot, by language.
-_COLUMN: Final = (
-    "If the algorithm needs a column walk, load rows and transpose the tile through shared memory."
-)
+_COLUMN: Final = "If the algorithm has to walk down columns, load rows and transpose the tile through shared memory."
 _SWAP: Final = {
     "cuda": ("threadIdx.x run along the contiguous dimension", _COLUMN),
     "numba": ("the first index of cuda.grid run along the last axis of the arrays (j, i = cuda.grid(2) for a[i, j])", _COLUMN),
     "triton": ("the last axis of tl.arange run along the dimension of stride 1",
                "If the algorithm needs the other order, load the block as it lies and transpose it (tl.trans)."),
     "warp": ("the last index of wp.tid() run along the last axis of the arrays",
-             "If the algorithm needs a column walk, load tiles (wp.tile_load) and transpose them (wp.tile_transpose)."),
+             "If the algorithm has to walk down columns, load tiles (wp.tile_load) and transpose them (wp.tile_transpose)."),
 }  # fmt: skip
 
 
@@ -129,7 +127,7 @@ def find(k: Kernel) -> Outcome:
         )
     places = k.locate(
         lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
-        "sectors beyond the ideal",
+        "the excess sectors",
     )
     return k.finding(
         f"{wasted} {'that warps queue for' if few > excess else 'fetched'} are wasted.{twice}",
@@ -229,7 +227,7 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     if shape := _tall_block(k, where):
         return (
             shape,
-            "If the algorithm needs a column walk, load rows and transpose the tile through shared memory.",
+            "If the algorithm has to walk down columns, load rows and transpose the tile through shared memory.",
         )
     apart, long = _runs(k)
     hits = k["l1_hit_rate"] or 0.0
@@ -258,7 +256,7 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
         wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
         return first, wide
     axis, column = _SWAP.get(k.language, _SWAP["cuda"])
-    slow = f"Neighbouring lanes are {LINE} bytes or more apart, as where their index runs along the slow axis. "
+    slow = f"Neighbouring lanes access addresses {LINE} bytes or more apart, as when their index runs along the slow dimension. "
     fields = "If each lane reads its own structure, store each field in its own array."
     return (
         f"{slow * (stride >= LINE)}Let {axis}{where}.",

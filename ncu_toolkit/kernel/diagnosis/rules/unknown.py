@@ -83,7 +83,7 @@ def verdict(k: Kernel) -> Finding:
     )
     return Finding(
         ID,
-        summary + ", ".join(seen) + ".",
+        summary + ", and ".join(seen) + ".",
         "low",
         k.facts(
             "duration issue_active",

@@ -1,5 +1,4 @@
-"""The lanes of a warp take different paths, so the warp walks all of them with part of its lanes
-idle.
+"""The lanes of a warp take different paths, so the warp executes all of them, each with idle lanes.
 
 What it is
 A warp executes one instruction for its 32 lanes at a time. When a branch splits them, the paths run
@@ -12,7 +11,7 @@ warp needs twice the instructions for the same work.
 How to confirm
 Active lanes per instruction well below 32, and branches that diverge (Nsight's branch uniformity
 below 100%, or branches in the SASS with few lanes behind them; BSSY/BSYNC around them). A high
-uniformity alone refutes nothing: a loop that few lanes are still in is uniform for those.
+uniformity does not rule divergence out: the branch of a loop in which few lanes are left is uniform.
 
 What to change
 Branch on something that is the same for a whole warp (blocks of 32 rather than odd and even
