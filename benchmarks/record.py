@@ -263,7 +263,7 @@ def _stock(
         profiles = [
             profile
             for name in apart.run.report_files
-            for profile in reader.load_profiles(apart.folder / name, instructions=False)
+            for profile in reader.load_report(apart.folder / name, instructions=False).profiles
         ]
         if profiles:
             save_rules(session.folder, store.tie(profiles, apart.run.cases))

@@ -70,9 +70,10 @@ def forked(
     forks = [_Forked(call=lambda at: work(items[at])) for _ in range(jobs)]
     try:
         turns, busy, errors = iter(range(len(items))), dict[IO[bytes], tuple[_Forked, int]](), []
-        free = [fork for fork in forks if fork.ready()]
+        free = list(forks)
         while free or busy:
             for fork, at in zip(free, turns, strict=False):
+                fork.ready()
                 _ask(fork, "", (at,))
                 busy[fork.stdout] = fork, at
             free = []

@@ -400,9 +400,8 @@ class _Warp(Registers):
             self.of.left -= until - pc
             if here is not None:
                 self.groups.append((here, self.mask))
-            if not self.groups and self.waiting:
-                for groups in self.waiting.values():
-                    self.groups += groups
+            if not self.groups:
+                self.groups = [group for groups in self.waiting.values() for group in groups]
                 self.waiting = {}
         return not self.groups
 
@@ -421,9 +420,7 @@ class _Warp(Registers):
         return most, False, condition.why if least == Known.NOTHING else ""
 
     def _guard(self, i: Decoded) -> Lanes:
-        if not i.guard:
-            return Lanes(True)
-        return self.condition("!" + i.guard if i.negated else i.guard)
+        return self.condition("!" * i.negated + (i.guard or "PT"))
 
     def _jump(self, pc: int, i: Decoded) -> int | None:
         """Where the lanes go on together; None where they were put into groups."""
@@ -449,12 +446,11 @@ class _Warp(Registers):
             if target:
                 self.calls.append(pc + 1)
             else:
-                kept = {
-                    name
-                    for name in self.registers
-                    if name[-1] in "ZT" or name[0] == "U" or name == "R1"
+                self.registers = {
+                    register: value
+                    for register, value in self.registers.items()
+                    if register[-1] in "ZT" or register[0] == "U" or register == "R1"
                 }
-                self.registers = {name: self.registers[name] for name in kept}
                 self.latest.clear()
             self.groups.append((target[0] if target else pc + 1, mask))
         elif i.base == "BSSY":
@@ -503,14 +499,11 @@ class _Warp(Registers):
                 other = self.condition(name)
                 condition = Lanes(plain(condition.v & other.v), *worst(condition, other))
         if target == pc:
-            self.alive &= ~self.mask
-            self._release()
-            return None
+            return self._leave(pc, pc)
         on, certain, why = self._taken(condition)
         back = target <= pc
         ways = self.ways[pc]
-        always = condition.uniform and not i.guard and len(i.operands) < 2
-        if always:
+        if not i.guard and len(i.operands) < 2:
             ways[1] += 1
             if back and ways[1] > self.of.passes:
                 return self._leave(target, pc)
@@ -581,7 +574,7 @@ class _Warp(Registers):
             return self._access(at, i, self.mask if on is None else on)
         if i.base in LOCAL:
             return self._spill(i, on)
-        held = self.all_held(i.reads)
+        held = [*map(self.held, i.reads)]
         key = (at, *map(id, held))
         try:
             if (found := self.made.get(key)) is None or i.base in _OWN:
@@ -626,7 +619,7 @@ class _Warp(Registers):
         if len(places) < 1 + (i.base == "LDGSTS"):
             seen.unknown[i.row.sass] += 1
             return
-        held = self.all_held(i.reads)
+        held = [*map(self.held, i.reads)]
         lanes = self.running if on is self.mask else as_bits(on)
         key = (form, lanes, *map(id, held))
         if (found := self.made.get(key)) is None:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ncu_toolkit.base.core.cache import remembered
+from ncu_toolkit.kernel.sass.branches import backward, successors
 from ncu_toolkit.kernel.sass.opcodes import ATOMICS, BULK, LOCAL, SHARED, CodeRow, split, width
 
 LANES: Final = 32
@@ -84,7 +85,6 @@ _CONSTANT: Final = re.compile(
     r"(?P<sign>[-~]?)\|?c\[(0x[0-9a-f]+)\]\[(?:(U?R\w+)\+?)?(-?0x[0-9a-f]+)?\]"
 )
 NUMBER: Final = re.compile(r"-?0x[0-9a-f]+$|-?\d+$")
-PLACE: Final = re.compile(r"\[([^\[\]]*)\]$")
 CONDITION: Final = re.compile(r"!?U?P(?:\d|T)$")
 
 
@@ -250,7 +250,7 @@ def _iadd3(w: Registers, i: Decoded) -> Sequence[Lanes]:
             value = Lanes(value.v + (value.v == 0) * (1 << 32), value.known, value.why)
         values.append(value)
     if "X" in i.mods:
-        values += [_number(w.condition(name)) for name in i.operands[3:]]
+        values += [w.condition(name) for name in i.operands[3:]]
     v, known, why = _total(*values)
     carries = [Lanes(plain(v >> 32 > n), known, why) for n in range(len(i.to) - 1)]
     return [Lanes(v & MASK, known, why), *carries]
@@ -276,13 +276,6 @@ def _halves(value: Lanes) -> list[Lanes]:
     return [Lanes(v & MASK, known, why), Lanes(v >> 32 & MASK, known, why)]
 
 
-def _number(condition: Lanes) -> Lanes:
-    v = condition.v
-    return Lanes(
-        v.astype(np.int64) if isinstance(v, np.ndarray) else int(v), condition.known, condition.why
-    )
-
-
 def _imad(w: Registers, i: Decoded) -> Sequence[Lanes]:
     a, b = w.get(i.operands[0]), w.get(i.operands[1])
     x, y = (a.v, b.v) if "U32" in i.mods else (_signed(a.v), _signed(b.v))
@@ -294,14 +287,14 @@ def _imad(w: Registers, i: Decoded) -> Sequence[Lanes]:
         c = w.pair(i.operands[2])
         high = _bits((product.v + c.v) >> 32 & MASK, a, b)
         return [Lanes(high.v, *worst(high, c))]
-    carries = [_number(w.condition(name)) for name in i.operands[3:]] if "X" in i.mods else []
+    carries = [w.condition(name) for name in i.operands[3:]] if "X" in i.mods else []
     return [_low(product, w.get(i.operands[2]), *carries)]
 
 
 def _lea(w: Registers, i: Decoded) -> Sequence[Lanes]:
     a, b = w.get(i.operands[0]), w.get(i.operands[1])
     rest = list(i.operands[2:])
-    carry = _number(w.condition(rest.pop())) if "X" in i.mods else Lanes(0)
+    carry = w.condition(rest.pop()) if "X" in i.mods else Lanes(0)
     shift = w.get(rest.pop()).v if rest else 0
     if "HI" in i.mods:
         third = w.get(rest[0]) if rest else Lanes(_signed(a.v) >> 31 & MASK, a.known, a.why)
@@ -348,31 +341,27 @@ def _shf(w: Registers, i: Decoded) -> Sequence[Lanes]:
     low, by, high = (w.get(name) for name in (*i.operands, "RZ")[:3])
     shift = by.v & (63 if {"U64", "S64"} & {*i.mods} else 31) if "W" in i.mods else by.v
     shift = min(shift, 63) if by.uniform else np.minimum(shift, 63)
-    signed = _signed if {"S32", "S64"} & {*i.mods} else int if high.uniform else np.asarray
+    top = _signed(high.v) if {"S32", "S64"} & {*i.mods} else high.v
     if i.base == "SHR":
         v = low.v if "U32" in i.mods else _signed(low.v)
-        return [_bits(_int(v >> shift & MASK), low, by)]
+        return [_bits(v >> shift & MASK, low, by)]
     if i.base == "SHL" or ("L" in i.mods and "HI" not in i.mods):
-        v = _int(low.v << shift & MASK)
+        v = low.v << shift & MASK
         keeps = low.uniform or not unsure(by.known)
         return [Lanes(v, *worst(low, by)) if keeps else _bits(v, low, by)]
-    whole = signed(high.v) << 32 | low.v
+    whole = top << 32 | low.v
     if "L" in i.mods:
-        v = _int(whole << shift >> 32 & MASK)
+        v = whole << shift >> 32 & MASK
         return [_bits(v, low, high, by) if unsure(by.known) else Lanes(v, *worst(low, high))]
     if "HI" not in i.mods:
-        return [_bits(_int(whole >> shift & MASK), low, high, by)]
-    v = _int(signed(high.v) >> shift & MASK)
+        return [_bits(whole >> shift & MASK, low, high, by)]
+    v = top >> shift & MASK
     sign = np.all(shift >= _SIGN) and not unsure(by.known)
     return [Lanes(v, high.known, high.why) if sign else _bits(v, high, by)]
 
 
 #: Shifts from here on leave the sign of a number, or the high half of an address.
 _SIGN: Final = 29
-
-
-def _int(v: Any) -> Any:
-    return v if isinstance(v, np.ndarray) and v.ndim else int(v)
 
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -468,7 +457,7 @@ def _s2r(w: Registers, i: Decoded) -> Sequence[Lanes]:
 
 def _r2ur(w: Registers, i: Decoded) -> Sequence[Lanes]:
     value = w.get(next(name for name in i.operands if name.startswith(("R", "-R", "~R"))))
-    if value.uniform and isinstance(value.known, int) and value.known < Known.NOTHING:
+    if value.uniform and followed(value):
         return [value]
     first = int(np.argmax(w.mask))
     known = int(value.known[first]) if isinstance(value.known, np.ndarray) else int(value.known)
@@ -495,7 +484,7 @@ def _shfl(w: Registers, i: Decoded) -> Sequence[Lanes]:
     value, lane, clamp = (w.get(name) for name in i.operands[:3])
     if unsure(lane.known) or unsure(clamp.known):
         return [unknown(value.why or lane.why), unknown(lane.why)]
-    if value.uniform and isinstance(value.known, int) and value.known < Known.NOTHING:
+    if value.uniform and followed(value):
         return [value, unknown("SHFL")]
     places = np.arange(LANES)
     by = lane.v & 31
@@ -566,12 +555,13 @@ def _sgxt(w: Registers, i: Decoded) -> Sequence[Lanes]:
 
 def _bmsk(w: Registers, i: Decoded) -> Sequence[Lanes]:
     a, b = w.get(i.operands[0]), w.get(i.operands[1])
-    return [_bits(_int(((1 << np.minimum(b.v, 32)) - 1) << np.minimum(a.v, 31) & MASK), a, b)]
+    v = ((1 << np.minimum(b.v, 32)) - 1) << np.minimum(a.v, 31) & MASK
+    return [_bits(v if isinstance(v, np.ndarray) else int(v), a, b)]
 
 
 def _prmt(w: Registers, i: Decoded) -> Sequence[Lanes]:
     a, how, b = (w.get(name) for name in i.operands[:3])
-    if not how.uniform or unsure(how.known) or any(m for m in i.mods):
+    if not how.uniform or unsure(how.known) or i.mods:
         return [unknown("PRMT")]
     both = a.v | (b.v << 32)
     result: Any = 0
@@ -591,7 +581,7 @@ def _prmt(w: Registers, i: Decoded) -> Sequence[Lanes]:
 def _p2r(w: Registers, i: Decoded) -> Sequence[Lanes]:
     taken = w.get(i.operands[-1]).v
     old = w.get(i.operands[1]) if len(i.operands) > 2 else Lanes(0)
-    values = [(n, _number(w.condition(f"P{n}"))) for n in range(7) if taken >> n & 1]
+    values = [(n, w.condition(f"P{n}")) for n in range(7) if taken >> n & 1]
     known, why = worst(old, *(value for _, value in values))
     result: Any = old.v & ~taken & MASK
     for n, value in values:
@@ -685,8 +675,7 @@ def following(register: str, n: int) -> str:
 def terms(place: str, wide: bool) -> list[tuple[str, Lanes | None, bool, int]]:
     """What an address is the sum of: a register, or a number; whether with the register after it;
     and its factor or 0."""
-    found = PLACE.search(place)
-    tokens = [token.partition(".") for token in (found[1] if found else "").split("+")]
+    tokens = [token.partition(".") for token in place.strip("[]").split("+")]
     marks = {mark for _, _, rest in tokens for mark in rest.split(".")}
     summed = []
     for name, _, rest in tokens:
@@ -722,16 +711,9 @@ class Registers:
 
     def held(self, key: str) -> Lanes:
         """A register's value for the lanes that are running."""
-        by, value = self.latest.get(key, (0, None))
-        if value is not None and not self.running & ~by:
-            return value
+        if key in self.latest and not self.running & ~self.latest[key][0]:
+            return self.latest[key][1]
         return self.registers.get(key) or unknown(key)
-
-    def all_held(self, keys: Sequence[str]) -> list[Lanes]:
-        if self.latest:
-            return [self.held(key) for key in keys]
-        held = self.registers.get
-        return [held(key) or unknown(key) for key in keys]
 
     def constant(self, bank: int, at: int) -> Lanes:
         word = self.words.get(at) if bank == 0 else None
@@ -795,9 +777,7 @@ class Registers:
             self.latest[name] = bits, value
             key = "joined", bits, id(value), id(old)
             if (joined := self.made.get(key)) is None:
-                known: Any = np.where(on, value.known, old.known)
-                v, known = np.where(on, value.v, old.v), known if known.any() else 0
-                joined = self.made[key] = Lanes(v, known, value.why or old.why), value, old
+                joined = self.made[key] = _chosen(Lanes(on), value, old), value, old
             value = joined[0]
         self.registers[name] = value
 
@@ -822,18 +802,19 @@ def decoded(rows: tuple[CodeRow, ...], targets: Ends) -> list[Decoded]:
     for at in range(len(code)):
         for n in made_up(code, at):
             uses[at] |= uses[n]
-    live, after, before = [0] * (len(code) + 1), [0] * len(code), [-1]
-    while live != before:
-        before = live.copy()
-        for at in range(len(code) - 1, -1, -1):
-            out = 0
-            for end in _ends(code, targets, at):
-                out |= live[end]
-            after[at] = out
-            if code[at].acts or out & made[at]:
-                out = (out if code[at].guard else out & ~made[at]) | uses[at]
-            live[at] = out
-    return [i if after[at] & made[at] else i._replace(to=()) for at, i in enumerate(code)]
+    back = [n + 1 for n in targets if code[n].base == "CALL" and n + 1 < len(code)]
+    ends = [
+        (*after, *targets.get(at, ()), *(back if code[at].base == "RET" else ()))
+        for at, after in enumerate(successors(rows, targets))
+    ]
+
+    def entering(at: int, leaving: int) -> int:
+        if not (code[at].acts or leaving & made[at]):
+            return leaving
+        return (leaving if code[at].guard else leaving & ~made[at]) | uses[at]
+
+    leaving = backward(ends, entering)
+    return [i if leaving[at] & made[at] else i._replace(to=()) for at, i in enumerate(code)]
 
 
 def made_up(code: Sequence[Decoded], at: int) -> Iterator[int]:
@@ -843,15 +824,3 @@ def made_up(code: Sequence[Decoded], at: int) -> Iterator[int]:
         while start and code[start - 1].base not in CONTROL and guard not in code[start - 1].to:
             start -= 1
         yield from (n for n in range(start, at) if code[n].guard == guard)
-
-
-def _ends(code: Sequence[Decoded], targets: Ends, at: int) -> list[int]:
-    """Where lanes may go on after an instruction."""
-    i = code[at]
-    if i.base not in CONTROL:
-        return [at + 1]
-    ends = [*targets.get(at, ())]
-    if i.base == "RET":
-        ends += [n + 1 for n in targets if code[n].base == "CALL"]
-    leaves = i.base in ("EXIT", "KILL", "RET") or (ends and i.base in ("BRA", "JMP"))
-    return ends if leaves and not i.guard and len(i.operands) < 2 else [*ends, at + 1]
