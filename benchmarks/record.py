@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from benchmarks.parsed import save_parsed, save_rules
 from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.base.core.files import make_folder
 from ncu_toolkit.base.model.run import Run, Skipped
@@ -262,10 +263,10 @@ def _stock(
         profiles = [
             profile
             for name in apart.run.report_files
-            for profile in reader.load_profiles(apart.folder / name, instructions=False)
+            for profile in reader.load_report(apart.folder / name, instructions=False).profiles
         ]
         if profiles:
-            store.save_rules(session.folder, store.tie(profiles, apart.run.cases))
+            save_rules(session.folder, store.tie(profiles, apart.run.cases))
     session.update(
         commands=(*run.commands, *apart.run.commands), costs={**run.costs, **apart.run.costs}
     )
@@ -299,7 +300,7 @@ def _pack(target: Path) -> None:
             or name.endswith((".log", ".jsonl", "-plan.json"))
         ):
             path.unlink()
-    store.save_parsed(target)
+    save_parsed(target)
 
 
 def _neutral(command: str) -> str:

@@ -42,7 +42,7 @@ import recorded
 import switch_tables
 import watch_session
 
-from benchmarks import calibrate, readings
+from benchmarks import calibrate, parsed, readings
 from benchmarks.heldout import fit
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import EnvironmentProblem
@@ -869,7 +869,7 @@ def main(arguments: list[str]) -> int:
     if not check:
         for folder in recorded.FOLDERS:
             if not recorded.is_current(folder):
-                store.save_parsed(folder)
+                parsed.save_parsed(folder)
                 print((folder / store.PARSED).relative_to(ROOT))
     runs = recordings()
     with remembered(runs):

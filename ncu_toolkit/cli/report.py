@@ -27,7 +27,7 @@ def command(reports: Path) -> None:
     with Progress() as progress, without_collector(last=True):
         progress.stage("Report", len(recordings()) + 1)
         runs = publish_recordings(reports, progress.step)
-        index, broken = rebuild_index(reports, runs)
+        index, broken = rebuild_index(reports)
         progress.step("index")
     screen = console()
     for name, error in broken:

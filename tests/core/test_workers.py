@@ -90,6 +90,12 @@ def test_errors_come_back() -> None:
         workers.forked(die, range(8), jobs=2)
 
 
+def test_a_fork_that_never_starts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_be_worker", lambda *_: os._exit(1))
+    with pytest.raises(RuntimeError, match="without an answer"):
+        workers.forked(print, range(4), jobs=2)
+
+
 # ---- forked workers
 
 

@@ -11,7 +11,7 @@ import recorded
 from ncu_toolkit.base.model import Diagnosis, Profile
 from ncu_toolkit.kernel.diagnosis.engine import IMPOSSIBLE, diagnose
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT
-from ncu_toolkit.kernel.report.reader import load_profiles
+from ncu_toolkit.kernel.report.reader import load_report
 
 CORPUS = recorded.ROOT.parent / "shared" / "corpus"
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
 
 @lru_cache
 def profiles(name: str) -> tuple[Profile, ...]:
-    return load_profiles(CORPUS / f"{name}.ncu-rep")
+    return load_report(CORPUS / f"{name}.ncu-rep").profiles
 
 
 def verdict(name: str, launch: int = 0) -> Diagnosis:

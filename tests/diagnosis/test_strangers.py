@@ -11,7 +11,7 @@ import recorded
 from ncu_toolkit.base.model import Diagnosis, Profile
 from ncu_toolkit.kernel.diagnosis import kernel, time_model
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
-from ncu_toolkit.kernel.report.reader import load_profiles
+from ncu_toolkit.kernel.report.reader import load_report
 
 SHARED = recorded.ROOT.parent / "shared"
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
 
 @lru_cache
 def profiles(name: str, folder: str = "strangers") -> tuple[Profile, ...]:
-    return load_profiles(SHARED / folder / f"{name}.ncu-rep")
+    return load_report(SHARED / folder / f"{name}.ncu-rep").profiles
 
 
 def verdict(name: str, launch: int = 0) -> Diagnosis:
@@ -116,7 +116,7 @@ def test_debug_builds_show_in_the_embedded_machine_code() -> None:
 @pytest.mark.skipif(not (SHARED / "strangers2").is_dir(), reason="the folder is not here")
 def test_a_few_microseconds_gain_no_more_than_the_same_kernel_without_work_leaves() -> None:
     """Launches 4 to 7 have nothing to do and take 3.94 to 4.00 of 5.25 µs."""
-    found = load_profiles(SHARED / "strangers2" / "h100-few-microseconds.ncu-rep.xz")
+    found = load_report(SHARED / "strangers2" / "h100-few-microseconds.ncu-rep.xz").profiles
     assert [round(each.launch.idle_us, 2) for each in found] == [3.94] * 4 + [0.0] * 4
     for profile in found[:4]:
         for finding in diagnose(profile).findings:

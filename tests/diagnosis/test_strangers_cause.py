@@ -12,7 +12,7 @@ import recorded
 
 from ncu_toolkit.base.model import Profile
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
-from ncu_toolkit.kernel.report.reader import load_profiles
+from ncu_toolkit.kernel.report.reader import load_report
 
 FOLDER = recorded.ROOT.parent / "shared" / "strangers2"
 pytestmark = [
@@ -37,7 +37,7 @@ READ = (
 def profiles(name: str, folder: Path) -> tuple[Profile, ...]:
     path = folder / f"{name}.ncu-rep"
     path.write_bytes(lzma.decompress((FOLDER / f"{name}.ncu-rep.xz").read_bytes()))
-    return load_profiles(path)
+    return load_report(path).profiles
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import recorded
 from ncu_toolkit.base.model import Diagnosis, Profile
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
-from ncu_toolkit.kernel.report.reader import load_profiles
+from ncu_toolkit.kernel.report.reader import load_report
 
 STRANGERS = recorded.ROOT.parent / "shared" / "strangers"
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
 
 @lru_cache
 def profiles(name: str) -> tuple[Profile, ...]:
-    return load_profiles(STRANGERS / f"{name}.ncu-rep")
+    return load_report(STRANGERS / f"{name}.ncu-rep").profiles
 
 
 def verdict(name: str, launch: int) -> Diagnosis:

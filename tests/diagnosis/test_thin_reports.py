@@ -18,7 +18,7 @@ from ncu_toolkit.kernel.diagnosis.engine import diagnose, rivals
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT, Kernel
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules._launch import warp_latency
-from ncu_toolkit.kernel.report.reader import load_profiles
+from ncu_toolkit.kernel.report.reader import load_report
 
 STRANGERS = recorded.ROOT.parent / "shared" / "strangers2"
 
@@ -230,7 +230,7 @@ def test_no_verdict_is_clear_that_a_section_changes(report: Path) -> None:
 def test_a_skipped_rule_that_may_save_more_makes_a_cause_likely(section: str) -> None:
     """Waiting for loads, of which a report of one section does not show what it is due to."""
     report = recorded.ROOT / "tests" / "report" / "sections" / f"{section}.ncu-rep.xz"
-    (profile,) = load_profiles(report)
+    (profile,) = load_report(report).profiles
     found = diagnose(profile).primary
     assert (found.bottleneck, found.confidence) == ("memory-latency", "medium")
     assert "The report cannot show whether other causes cost more (" in found.summary
@@ -244,5 +244,5 @@ def test_a_skipped_rule_that_may_save_more_makes_a_cause_likely(section: str) ->
 @pytest.mark.skipif(not STRANGERS.is_dir(), reason="the reports of others are not here")
 def test_a_real_report_of_few_sections_is_not_clear() -> None:
     for name in ("rtx4090-block-start", "rtx3080ti-few-sections"):
-        for profile in load_profiles(STRANGERS / f"{name}.ncu-rep.xz"):
+        for profile in load_report(STRANGERS / f"{name}.ncu-rep.xz").profiles:
             assert diagnose(profile).primary.confidence != "high"

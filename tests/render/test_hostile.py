@@ -176,7 +176,7 @@ def test_a_real_file_with_hostile_names(tmp_path: Path) -> None:
     )
     path = tmp_path / "evil.ncu-rep"
     path.write_bytes(data)
-    assert any("\x1b" in profile.launch.kernel for profile in reader.load_profiles(path))
+    assert any("\x1b" in profile.launch.kernel for profile in reader.load_report(path).profiles)
     for form in ("text", "markdown", "csv"):
         out = io.StringIO()
         with contextlib.redirect_stdout(out), pytest.raises(SystemExit):

@@ -45,7 +45,7 @@ IMPOSSIBLE: dict[str, float | str] = {
 def read(folder: Path, data: bytes) -> tuple[Profile, ...]:
     path = folder / "planted.ncu-rep"
     path.write_bytes(data)
-    return reader.load_profiles(path, allow_partial=True)
+    return reader.load_report(path, allow_partial=True).profiles
 
 
 @cache
@@ -142,7 +142,7 @@ def test_counters_of_another_kernel_are_a_copy(tmp_path: Path) -> None:
     for kinds, copied in ((1, 0), (2, 1)):
         path = tmp_path / f"{kinds}.ncu-rep"
         path.write_bytes(report_files.many_launches(2, kinds, alike=True))
-        statuses = [profile.launch.status for profile in reader.load_profiles(path)]
+        statuses = [profile.launch.status for profile in reader.load_report(path).profiles]
         assert [status.startswith(NOT_MEASURED) for status in statuses] == [False, bool(copied)]
         assert copied == 0 or "those of launch 0" in statuses[1]
 
@@ -150,7 +150,7 @@ def test_counters_of_another_kernel_are_a_copy(tmp_path: Path) -> None:
 @pytest.mark.corpus
 @pytest.mark.skipif(not COPIED.is_file(), reason="the reports of others are not here")
 def test_a_real_report_of_copied_counters() -> None:
-    first, *copies = reader.load_profiles(COPIED)
+    first, *copies = reader.load_report(COPIED).profiles
     assert first.launch.complete
     assert diagnose(first).primary.confidence == "high"
     assert len(copies) == 2

@@ -147,16 +147,16 @@ def test_a_report_reads_the_same_from_what_was_kept(
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
     path = tmp_path / "three.ncu-rep"
     path.write_bytes(report_files.first_launches(3))
-    first = reader.load_profiles(path)
+    first = reader.load_report(path).profiles
     kept = sorted((tmp_path / "cache" / "sass").rglob("*.json"))
     assert len(kept) == 3
-    assert reader.load_profiles(path) == first
+    assert reader.load_report(path).profiles == first
     content = json.loads(cache.unsealed(kept[0]) or b"")
     content["lines"][0][1] = "CHANGED"
     cache.seal(kept[0], json.dumps(content).encode())
 
     def texts() -> set[str]:
-        return {row.sass for each in reader.load_profiles(path) for row in each.instructions}
+        return {row.sass for each in reader.load_report(path).profiles for row in each.instructions}
 
     assert "CHANGED" in texts(), "they are indeed what is read"
     kept[0].write_bytes(kept[0].read_bytes().replace(b"CHANGED", b"FLIPPED"))

@@ -81,7 +81,7 @@ def test_records_of_graphs_are_no_launches_and_no_damage(tmp_path: Path, name: s
     launches = framing.parse(data).declared_launches
     assert (frame.problem, frame.declared_launches) == ("", launches)
     assert sum(len(block.graphs) for block in frame.blocks) == launches
-    assert len(reader.load_profiles(path)) == launches
+    assert len(reader.load_report(path).profiles) == launches
     assert b"alice" not in scrub.scrub(path.read_bytes(), paths=True).data
 
 
@@ -303,7 +303,7 @@ def test_reports_are_unpacked_whatever_their_name(tmp_path: Path, suffix: str) -
     """Without that the profiler's module found nothing in it, which read as 'upgrade'."""
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(files.packed(suffix, report_files.first_launches(2)))
-    assert len(reader.load_profiles(path)) == 2
+    assert len(reader.load_report(path).profiles) == 2
 
 
 def slowly(message: bytes, names: list[bytes]) -> dict[bytes, object]:

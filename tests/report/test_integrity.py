@@ -133,7 +133,7 @@ ORIGINS = {
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_whole_files_of_other_origins(small: Path, tmp_path: Path, origin: str) -> None:
-    before = reader.load_profiles(small)
+    before = reader.load_report(small).profiles
     changed = report_files._with_results(small.read_bytes(), ORIGINS[origin])
     assert changed != small.read_bytes()
     report = loaded(tmp_path, changed)
@@ -235,7 +235,7 @@ def doubled(data: bytes, metric: bytes) -> bytes:
 
 
 def test_a_doubled_figure_is_named_and_the_verdict_stands(small: Path, tmp_path: Path) -> None:
-    before = reader.load_profiles(small)
+    before = reader.load_report(small).profiles
     report = loaded(tmp_path, doubled(small.read_bytes(), b"dram__bytes_read.sum"))
     first, second = report.profiles
     assert report.missing == ""
@@ -314,7 +314,7 @@ def test_a_doubled_rate_is_named_with_its_figure(stock: bytes) -> None:
 
 
 def test_code_that_is_gone_is_named_and_lowers_the_confidence(small: Path, tmp_path: Path) -> None:
-    before = reader.load_profiles(small)
+    before = reader.load_report(small).profiles
     head, pieces, frame = pieces_of(small.read_bytes())
     without = [
         piece for piece, block in zip(pieces, frame.blocks, strict=True) if not block.sources
@@ -354,7 +354,7 @@ def test_rows_without_text_condemn_nothing(small: Path, tmp_path: Path) -> None:
     """Code that the disassembler does not know: zeros for some instructions."""
     data = bytearray(small.read_bytes())
     at = data.index(b".text.") and data.index(b"\x7fELF")
-    (profile, *_) = reader.load_profiles(small)
+    (profile, *_) = reader.load_report(small).profiles
     start = _text_section(bytes(data), at)
     data[start + 16 : start + 16 * 4] = b"\xff" * 48
     (first, *_) = loaded(tmp_path, bytes(data)).profiles

@@ -62,11 +62,11 @@ def test_beside_other_native_code_a_report_is_read_in_a_process_of_its_own(
         import sys
         {before}
         from ncu_toolkit.kernel.report import reader as ncu_rep
-        print(len(ncu_rep.load_profiles({str(report)!r})), "ncu_report" in sys.modules)
+        print(len(ncu_rep.load_report({str(report)!r}).profiles), "ncu_report" in sys.modules)
         """
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(len(reader.load_profiles(report))), str(here)]
+    assert done.stdout.split() == [str(len(reader.load_report(report).profiles)), str(here)]
 
 
 def test_errors_and_results_come_through_from_the_other_process(
@@ -95,7 +95,7 @@ def test_a_module_that_dies_there_is_an_error_that_names_the_file(tmp_path: Path
         from ncu_toolkit.kernel.report import reader as ncu_rep
         from ncu_toolkit.base.core.errors import InputProblem
         try:
-            ncu_rep.load_profiles({str(report)!r})
+            ncu_rep.load_report({str(report)!r}).profiles
         except InputProblem as error:
             print(error.message)
         """,

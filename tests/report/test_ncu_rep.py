@@ -159,7 +159,9 @@ def test_other_peoples_reports(name: str) -> None:
     not CORPUS.is_dir(), reason="the folder of real reports from other GPUs is not here"
 )
 def test_what_an_architecture_never_had_is_not_called_uncollected() -> None:
-    profile = reader.load_profiles(CORPUS / "a100-cutlass-2024.1.ncu-rep", instructions=False)[0]
+    profile = reader.load_report(
+        CORPUS / "a100-cutlass-2024.1.ncu-rep", instructions=False
+    ).profiles[0]
     assert profile.reading("stall_gmma").presence is Presence.NOT_AVAILABLE
     assert profile.reading("stall_long_scoreboard").presence is Presence.PRESENT
 
@@ -214,8 +216,8 @@ def test_times_are_right_where_the_module_does_not_know_the_chip(tmp_path: Path)
     data = framing.read_bytes(path)
     chip, other = b"\x28\x80\x03", b"\x28\x89\x06"  # a number, 384 for GH100 and 777
     assert data.count(chip) > 2
-    strange = reader.load_profiles(written(tmp_path, data.replace(chip, other)))
-    for profile, known in zip(strange, reader.load_profiles(path), strict=True):
+    strange = reader.load_report(written(tmp_path, data.replace(chip, other))).profiles
+    for profile, known in zip(strange, reader.load_report(path).profiles, strict=True):
         assert profile.duration_us == known.duration_us
         assert {n: r.value for n, r in profile.readings.items()} == {
             n: r.value for n, r in known.readings.items()
@@ -227,7 +229,7 @@ def test_times_are_right_where_the_module_does_not_know_the_chip(tmp_path: Path)
 def test_a_time_that_its_cycles_refute_is_named(
     small: bytes, tmp_path: Path, factor: float, fits: bool
 ) -> None:
-    (profile, _) = reader.load_profiles(written(tmp_path, small))
+    (profile, _) = reader.load_report(written(tmp_path, small)).profiles
     time = profile.readings["duration"]
     assert time.value is not None
     readings = {**profile.readings, "duration": replace(time, value=time.value * factor)}

@@ -39,7 +39,7 @@ def test_private_text_goes_and_figures_stay(source: Path, tmp_path: Path) -> Non
         assert gone not in after
     assert b"127.0.0.1" in after
     assert scrub.leftovers(after, paths=True) == []
-    old, new = reader.load_profiles(source), reader.load_profiles(done.path)
+    old, new = reader.load_report(source).profiles, reader.load_report(done.path).profiles
     assert list(map(redact.figures, old)) == list(map(redact.figures, new))
     names = {Path(name).name for profile in new for name in profile.sources}
     assert names == {Path(name).name for profile in old for name in profile.sources}, (
@@ -66,7 +66,9 @@ def test_source_goes_when_asked(source: Path, tmp_path: Path, suffix: str) -> No
     assert done.path.read_bytes()[:4] == packed.read_bytes()[:4], "it is packed as its name says"
     assert done.blanked_bytes > 1000
     texts = [
-        text for profile in reader.load_profiles(done.path) for text in profile.sources.values()
+        text
+        for profile in reader.load_report(done.path).profiles
+        for text in profile.sources.values()
     ]
     assert all(not text.strip() for text in texts)
     data = framing.read_bytes(done.path)
@@ -80,7 +82,7 @@ def test_a_name_goes_from_kernels_and_gpus_too(source: Path, tmp_path: Path, nam
     figure stays."""
     done = redact.redact(source, tmp_path / "out.ncu-rep", names=[name])
     assert name.encode() not in done.path.read_bytes()
-    old, new = reader.load_profiles(source), reader.load_profiles(done.path)
+    old, new = reader.load_report(source).profiles, reader.load_report(done.path).profiles
     shown = [(profile.launch.kernel, profile.device.name) for profile in old]
     assert any(name in text for pair in shown for text in pair)
     other = "x" * len(name)

@@ -137,7 +137,7 @@ def test_a_scrubbed_report_reads_as_before(tmp_path: Path) -> None:
     before, after = tmp_path / "before.ncu-rep", tmp_path / "after.ncu-rep"
     before.write_bytes(whole[:end])
     after.write_bytes(scrub.scrub(whole[:end], names=["ncu-toolkit"], keep_code_of=["naive"]).data)
-    (a,), (b,) = reader.load_profiles(before), reader.load_profiles(after)
+    (a,), (b,) = reader.load_report(before).profiles, reader.load_report(after).profiles
     assert a.readings == b.readings
     assert a.instructions == b.instructions
     assert b"ncu-toolkit" not in after.read_bytes()

@@ -7,7 +7,7 @@ import pytest
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT
 from ncu_toolkit.kernel.explain.verdict import card
-from ncu_toolkit.kernel.report.reader import load_profiles
+from ncu_toolkit.kernel.report.reader import load_report
 
 FOLDER = Path(__file__).parent / "sections"
 TITLES = {
@@ -30,7 +30,7 @@ TITLES = {
     ],
 )
 def test_a_single_section_gets_a_card(section: str) -> None:
-    (profile,) = load_profiles(FOLDER / f"{section}.ncu-rep.xz")
+    (profile,) = load_report(FOLDER / f"{section}.ncu-rep.xz").profiles
     shown = card(profile, diagnose(profile))
     assert shown.title == TITLES[section]
     assert shown.time_us == pytest.approx(275, rel=0.05)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import recorded
 
+from benchmarks.parsed import save_parsed, save_rules
 from ncu_toolkit.base.core import files
 from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, ToolkitError
 from ncu_toolkit.base.metrics import registry
@@ -318,7 +319,7 @@ def test_profiles_and_rules_come_back(tmp_path: Path) -> None:
     store.save_profiles(tmp_path, tied)
     data = json.loads(gzip.decompress((tmp_path / store.PROFILES).read_bytes()))
     assert from_plain(tuple[Profile, ...], open_document("profiles", data, "")) == tied
-    store.save_rules(tmp_path, tied)
+    save_rules(tmp_path, tied)
     bare = [replace(profile, rules=()) for profile in tied]
     assert [profile.rules for profile in store._with_rules(tmp_path, bare)] == [(message,), ()]
 
@@ -408,7 +409,7 @@ def test_a_new_metric_is_read_from_a_recording_that_is_as_it_was(
 ) -> None:
     folder = recorded.small_recording(tmp_path / "run")
     run = store.load_manifest(folder)
-    store.save_parsed(folder)
+    save_parsed(folder)
     (before,) = store.load_parsed(folder, run) or ()
     assert (before,) == store.read_reports(folder, run)
 
@@ -430,7 +431,7 @@ def test_another_name_of_what_a_launch_is_makes_a_recording_be_read_anew(
 ) -> None:
     folder = recorded.small_recording(tmp_path / "run")
     run = store.load_manifest(folder)
-    store.save_parsed(folder)
+    save_parsed(folder)
     monkeypatch.setitem(registry.LAUNCH_FACTS, "registers", "no__such")
     assert store.load_parsed(folder, run) is None
 
@@ -440,7 +441,7 @@ def test_launches_that_contradict_themselves_are_read_from_their_report(
 ) -> None:
     folder = recorded.small_recording(tmp_path / "run")
     run = store.load_manifest(folder)
-    store.save_parsed(folder)
+    save_parsed(folder)
     read = store.reader.load_report
 
     def contradicting(path: Path, *, values: bool = False) -> store.reader.LoadedReport:
@@ -451,5 +452,5 @@ def test_launches_that_contradict_themselves_are_read_from_their_report(
         return replace(report, profiles=tuple(broken))
 
     monkeypatch.setattr(store.reader, "load_report", contradicting)
-    store.save_parsed(folder)
+    save_parsed(folder)
     assert store.load_parsed(folder, run) is None

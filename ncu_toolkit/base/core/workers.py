@@ -10,6 +10,7 @@ import gc
 import importlib
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -46,8 +47,16 @@ class Done:
     where: str = ""
 
 
-def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least: int = 1) -> None:
-    """Call `work` with each item in forks of this process; only what it writes to disk remains.
+def forked(
+    work: Callable[[T], object],
+    items: Sequence[T],
+    *,
+    jobs: int,
+    least: int = 1,
+    tell: Callable[[T], object] = lambda _: None,
+) -> None:
+    """Call `work` with each item in forks of this process, the next as one is free, and `tell` here with
+    each that is done; only what `work` writes to disk remains.
 
     Runs here where a fork would have fewer than `least` items, or where there are other threads,
     whose locks would stay locked in the fork. Raises ToolkitError of the first item that failed, or
@@ -56,17 +65,23 @@ def forked(work: Callable[[T], object], items: Sequence[T], *, jobs: int, least:
     if jobs < 2 or not hasattr(os, "fork") or _threads() > 1:
         for item in items:
             work(item)
+            tell(item)
         return
-
-    def do(share: int) -> None:
-        for item in items[share::jobs]:
-            work(item)
-
-    forks = [_Forked(call=do) for _ in range(jobs)]
+    forks = [_Forked(call=lambda at: work(items[at])) for _ in range(jobs)]
     try:
-        for share, fork in enumerate(forks):
-            _ask(fork, "", (share,))
-        errors = [_answer(fork)[1] for fork in forks]
+        turns, busy, errors = iter(range(len(items))), dict[IO[bytes], tuple[_Forked, int]](), []
+        free = list(forks)
+        while free or busy:
+            for fork, at in zip(free, turns, strict=False):
+                fork.ready()
+                _ask(fork, "", (at,))
+                busy[fork.stdout] = fork, at
+            free = []
+            for stream in select.select(list(busy), [], [])[0] if busy else ():
+                fork, at = busy.pop(stream)
+                errors.append(_answer(fork)[1])
+                tell(items[at])
+                free.append(fork)
     except (EOFError, OSError, pickle.UnpicklingError):
         errors = ["a process that shared the work ended without an answer"]
     finally:

@@ -98,8 +98,8 @@ def _write_run(book: Book, folder: Path, front: bool, document: bool) -> Path:
         page_of(_typical(book, launches))
         shared.sampled = True
         write_atomic(folder / html.SHARED, shared.script().encode())
-    # launches of one kernel in turn, since what its code shows is found once in a process
-    alike = sorted(launches, key=lambda launch: launch[0].launch.kernel)
+    # launches of one kernel in turn, since what its code shows is found once in a process; longest first
+    alike = sorted(launches, key=lambda one: (-len(one[0].instructions), one[0].launch.kernel))
     some = [alike[at : at + PAGES_A_PROCESS] for at in range(0, len(alike), PAGES_A_PROCESS)]
     forked(write_pages, some, jobs=default_jobs())
     if document:

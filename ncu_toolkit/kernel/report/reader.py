@@ -149,13 +149,6 @@ class LoadedReport:
     """The numbers of each profile's launch by the profiler's own names, if requested."""
 
 
-def load_profiles(
-    path: Path | str, *, instructions: bool = True, allow_partial: bool = False
-) -> tuple[Profile, ...]:
-    """The profiles of one report, in file order. See `load_report`."""
-    return load_report(path, instructions=instructions, allow_partial=allow_partial).profiles
-
-
 def load_report(
     path: Path | str,
     *,

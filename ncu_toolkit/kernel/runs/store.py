@@ -7,7 +7,6 @@ and pages. A recording's profiles.msgpack.xz loads in a twentieth of its reports
 import gzip
 import hashlib
 import json
-import lzma
 import math
 import os
 import re
@@ -51,7 +50,7 @@ TIMINGS: Final = "timings.json"
 #: Timings of a few rungs over many sizes, beside a recording: timings.json of a run of `bench`.
 CURVE: Final = "curve.json"
 PROFILES: Final = "profiles.json.gz"
-#: A recording's launches with the profiler's own values and the key of `_parse_key`.
+#: A recording's launches with the profiler's own values and the key of `parse_key`.
 PARSED: Final = "profiles.msgpack.xz"
 RULES: Final = "rules.json"
 #: Fields of a run that are not in run.json.
@@ -226,10 +225,10 @@ def load_run(folder: Path, *, live: bool, known: Sequence[Profile] = ()) -> Run:
 
 def read_reports(folder: Path, run: Run) -> tuple[Profile, ...]:
     """The launches of a run's raw reports, in their order. Raises InputProblem as `load_run`."""
-    return tuple(profile for report in _reports(folder, run) for profile in report.profiles)
+    return tuple(profile for report in reports_of(folder, run) for profile in report.profiles)
 
 
-def _reports(folder: Path, run: Run, *, values: bool = False) -> Iterator[reader.LoadedReport]:
+def reports_of(folder: Path, run: Run, *, values: bool = False) -> Iterator[reader.LoadedReport]:
     """A run's raw reports in their order, each whole."""
     for name in run.report_files:
         report = reader.load_report(folder / name, values=values)
@@ -241,37 +240,12 @@ def _reports(folder: Path, run: Run, *, values: bool = False) -> Iterator[reader
 
 
 @dataclass(frozen=True)
-class _Column:
+class MetricColumn:
     """A metric by the profiler's own name: its value in each launch, None where it has none."""
 
     name: str
     unit: str
     values: tuple[float | None, ...]
-
-
-def save_parsed(folder: Path) -> None:
-    """Keep the launches of a recording's reports in PARSED with the profiler's own values, so that
-    a new or renamed metric changes no recording. With contradictions, which name metrics as the
-    registry does, or launches without counters nothing is kept. Raises as `read_reports`."""
-    run = load_manifest(folder)
-    reports = tuple(_reports(folder, run, values=True))
-    profiles = [profile for report in reports for profile in report.profiles]
-    if any(each.contradictions or not each.launch.complete for each in profiles):
-        (folder / PARSED).unlink(missing_ok=True)
-        return
-    launches = [replace(profile, readings={}, stalls=None) for profile in profiles]
-    columns = _columns([values for report in reports for values in report.values])
-    whole = msgspec.msgpack.encode((_parse_key(folder, run), launches, columns))
-    write_atomic(folder / PARSED, lzma.compress(whole, preset=9))
-
-
-def _columns(launches: Sequence[Mapping[str, Value]]) -> list[_Column]:
-    columns = []
-    for name, unit in sorted({(n, v.unit) for each in launches for n, v in each.items()}):
-        values = (each.get(name) for each in launches)
-        numbers = (value.number if value and value.unit == unit else None for value in values)
-        columns.append(_Column(name, unit, tuple(numbers)))
-    return columns
 
 
 def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
@@ -281,10 +255,10 @@ def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
         key, launches, columns = msgspec.msgpack.decode(
             files.read_bytes(folder / PARSED), type=tuple[str, msgspec.Raw, msgspec.Raw]
         )
-        if key != _parse_key(folder, run):
+        if key != parse_key(folder, run):
             return None
         with without_collector():
-            every = msgspec.msgpack.decode(columns, type=tuple[_Column, ...])
+            every = msgspec.msgpack.decode(columns, type=tuple[MetricColumn, ...])
             named = grouped(every, lambda column: column.name)
             profiles = msgspec.msgpack.decode(launches, type=tuple[Profile, ...])
             return tuple(
@@ -295,7 +269,7 @@ def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
         return None
 
 
-def _value(named: Mapping[str, Sequence[_Column]], place: int, name: str) -> Value | None:
+def _value(named: Mapping[str, Sequence[MetricColumn]], place: int, name: str) -> Value | None:
     """A metric of the launch at a place."""
     for column in named.get(name, ()):
         if (number := column.values[place]) is not None:
@@ -303,7 +277,7 @@ def _value(named: Mapping[str, Sequence[_Column]], place: int, name: str) -> Val
     return None
 
 
-def _parse_key(folder: Path, run: Run) -> str:
+def parse_key(folder: Path, run: Run) -> str:
     """A digest of what PARSED follows from: reports, names of all but readings, and a profile's
     shape. Raises OSError."""
     # A launch's state and its timeline follow from its duration, which its cycles confirm.
@@ -372,23 +346,18 @@ def save_profiles(folder: Path, profiles: Sequence[Profile]) -> None:
     write_atomic(folder / PROFILES, gzip.compress(text, 6, mtime=0))
 
 
-def save_rules(folder: Path, profiles: Sequence[Profile]) -> None:
-    """Write the messages of ncu's own rules by case and launch."""
-    write_json(folder / RULES, "rules", {_rule_key(c): p.rules for p in profiles if (c := p.rung)})
-
-
-def _rule_key(of: Context) -> str:
+def rule_key(of: Context) -> str:
     return f"{of.family}/{of.rung}:{of.size}:{of.dtype}:{of.launch_index}"
 
 
 def _with_rules(folder: Path, profiles: Sequence[Profile]) -> tuple[Profile, ...]:
-    """Profiles with the messages of `save_rules`, where there are any."""
+    """Profiles with the messages of ncu's own rules, where there are any."""
     path = stored(folder / RULES)
     if not path.exists():
         return tuple(profiles)
     rows = read_json(path, "rules", dict[str, tuple[RuleMessage, ...]])
     return tuple(
-        replace(p, rules=rows.get(_rule_key(p.context), p.rules)) if p.context else p
+        replace(p, rules=rows.get(rule_key(p.context), p.rules)) if p.context else p
         for p in profiles
     )
 

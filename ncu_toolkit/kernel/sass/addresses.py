@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,28 +30,24 @@ from ncu_toolkit.kernel.sass.lanes import (
     FOLLOWED,
     LANES,
     MASK,
-    NUMBER,
-    PLACE,
+    PLACES,
     WORD,
     Decoded,
+    Ends,
     Known,
     Lanes,
     Registers,
+    as_bits,
     decoded,
     followed,
     following,
+    made_up,
     plain,
+    terms,
     unknown,
     worst,
 )  # fmt: skip
-from ncu_toolkit.kernel.sass.opcodes import (
-    ATOMICS,
-    SHARED_LOADS,
-    SHARED_STORES,
-    CodeRow,
-    base,
-    width,
-)
+from ncu_toolkit.kernel.sass.opcodes import ATOMICS, LOCAL, SHARED, CodeRow, base, width
 
 #: Bytes of a sector, and of the banks of shared memory (CUDA C++ Programming Guide).
 SECTOR: Final = 32
@@ -130,8 +127,12 @@ class _Tally:
         self.requests += other.requests
         self.usual += other.usual
         self.unknown += other.unknown
-        self.lanes = max(self.lanes, other.lanes, key=lambda lanes: len(lanes) - lanes.count(-1))
+        self.lanes = max(self.lanes, other.lanes, key=_taking)
         self.blocks.append(_mean(other.requests))
+
+
+def _taking(lanes: tuple[int, ...]) -> int:
+    return len(lanes) - lanes.count(-1)
 
 
 @remembered(16)
@@ -166,13 +167,11 @@ def _accesses(
     code: tuple[CodeRow, ...], ends: tuple[tuple[int, Sequence[int]], ...], shape: tuple[int, ...]
 ) -> Mapping[int, Access]:
     """`shape`: where blockDim is among the constants, its extents, and those of gridDim if it is known."""
-    start, (x, y, z), grid = shape[0], shape[1:4], shape[4:]
-    sizes = (x, y, z), (grid[0], grid[1], grid[2]) if grid else None
-    words = {start + WORD * n: size for n, size in enumerate(shape[1:])}
+    grid, targets = shape[4:], dict(ends)
     runs: list[_Sampled] = []
     for sample in range(len(SAMPLES)):
         if not runs or runs[0].depends:
-            runs.append(_Sampled(decoded(code), dict(ends), sizes, words, sample))
+            runs.append(_Sampled(decoded(code, targets), targets, shape, sample))
             runs[-1].all()
     whole = bool(grid) and runs[0].blocks >= math.prod(grid)
     cut = {i for start, end in runs[0].cut for i in range(start, end + 1)}
@@ -289,15 +288,14 @@ class _Sampled:
     """A few warps of a launch with one sample of its parameters."""
 
     def __init__(
-        self,
-        code: Sequence[Decoded],
-        targets: Mapping[int, Sequence[int]],
-        shape: tuple[Extents, Extents | None],
-        words: Mapping[int, int],
-        sample: int,
+        self, code: Sequence[Decoded], targets: Ends, shape: tuple[int, ...], sample: int
     ) -> None:
-        self.code, self.targets, self.words = code, targets, words
-        self.block, self.grid = shape
+        self.code, self.targets = code, targets
+        self.words = {shape[0] + WORD * n: size for n, size in enumerate(shape[1:])}
+        self.active = [n for n, i in enumerate(code) if i.to or i.acts]
+        """The instructions that are run; all others do nothing here."""
+        self.made: dict[tuple[object, ...], Any] = {}
+        self.block, self.grid = shape[1:4], shape[4:]
         self.sample, self.data = SAMPLES[sample], _DATA[sample]
         self.seen: defaultdict[int, _Tally] = defaultdict(_Tally)
         self.ways: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
@@ -358,8 +356,11 @@ class _Warp(Registers):
         for axis, place, number, size in zip("XYZ", places, block, run.block, strict=True):
             special[f"SR_TID.{axis}"] = Lanes(int(place[0]) if np.ptp(place) == 0 else place)
             special[f"SR_CTAID.{axis}"], special[f"SR_NTID.{axis}"] = Lanes(number), Lanes(size)
+        for name, value in special.items():
+            key = value.v if value.uniform else value.v.tobytes()
+            special[name] = run.made.setdefault(("special", key), value)
         mask = thread < math.prod(run.block)
-        super().__init__(special, run.words, run.sample, run.data, mask)
+        super().__init__(special, run, mask)
         self.local: dict[int, Lanes] = {}
         self.groups: list[tuple[int, np.ndarray]] = [(0, mask)]
         self.calls: list[int] = []
@@ -376,34 +377,31 @@ class _Warp(Registers):
 
     def go(self, steps: int) -> bool:
         """Run until all lanes have left, or for some instructions; whether they have left."""
-        code = self.of.code
+        code, active = self.of.code, self.of.active
         while self.groups and steps > 0:
             self.groups.sort(key=lambda group: group[0])
             pc, mask = self.groups.pop(0)
             while self.groups and self.groups[0][0] == pc:
                 mask = mask | self.groups.pop(0)[1]
-            until = self.groups[0][0] if self.groups else len(code)
+            until = min(pc + steps, self.groups[0][0] if self.groups else len(code))
             if pc >= len(code) or not mask.any():
                 continue
             self.run_on(mask)
             full = bool(mask.all())
-            here: int | None = pc
-            while here is not None and steps > 0:
-                steps -= 1
-                self.of.left -= 1
-                i = code[here]
-                if i.base in CONTROL:
-                    here = self._jump(here, i)
+            here: int | None = until
+            for k in range(bisect_left(active, pc), bisect_left(active, until)):
+                at = active[k]
+                if code[at].base in CONTROL:
+                    until = at + 1
+                    here = self._jump(at, code[at])
                     break
-                self._step(here, i, full)
-                here += 1
-                if here >= until:
-                    break
+                self._step(at, code[at], full)
+            steps -= until - pc
+            self.of.left -= until - pc
             if here is not None:
                 self.groups.append((here, self.mask))
-            if not self.groups and self.waiting:
-                for groups in self.waiting.values():
-                    self.groups += groups
+            if not self.groups:
+                self.groups = [group for groups in self.waiting.values() for group in groups]
                 self.waiting = {}
         return not self.groups
 
@@ -417,13 +415,12 @@ class _Warp(Registers):
         least = _most(known, self.mask)
         if not least:
             return v, True, ""
-        most: Any = bool(v) if condition.uniform else bool(np.asarray(v)[self.mask].mean() >= 0.5)
+        on = np.count_nonzero
+        most: Any = bool(v) if condition.uniform else bool(2 * on(v & self.mask) >= on(self.mask))
         return most, False, condition.why if least == Known.NOTHING else ""
 
     def _guard(self, i: Decoded) -> Lanes:
-        if not i.guard:
-            return Lanes(True)
-        return self.condition("!" + i.guard if i.negated else i.guard)
+        return self.condition("!" * i.negated + (i.guard or "PT"))
 
     def _jump(self, pc: int, i: Decoded) -> int | None:
         """Where the lanes go on together; None where they were put into groups."""
@@ -449,12 +446,11 @@ class _Warp(Registers):
             if target:
                 self.calls.append(pc + 1)
             else:
-                kept = {
-                    name
-                    for name in self.registers
-                    if name[-1] in "ZT" or name[0] == "U" or name == "R1"
+                self.registers = {
+                    register: value
+                    for register, value in self.registers.items()
+                    if register[-1] in "ZT" or register[0] == "U" or register == "R1"
                 }
-                self.registers = {name: self.registers[name] for name in kept}
                 self.latest.clear()
             self.groups.append((target[0] if target else pc + 1, mask))
         elif i.base == "BSSY":
@@ -503,14 +499,11 @@ class _Warp(Registers):
                 other = self.condition(name)
                 condition = Lanes(plain(condition.v & other.v), *worst(condition, other))
         if target == pc:
-            self.alive &= ~self.mask
-            self._release()
-            return None
+            return self._leave(pc, pc)
         on, certain, why = self._taken(condition)
         back = target <= pc
         ways = self.ways[pc]
-        always = condition.uniform and not i.guard and len(i.operands) < 2
-        if always:
+        if not i.guard and len(i.operands) < 2:
             ways[1] += 1
             if back and ways[1] > self.of.passes:
                 return self._leave(target, pc)
@@ -542,12 +535,9 @@ class _Warp(Registers):
 
     def _make_up(self, pc: int, i: Decoded, on: Any) -> None:
         """Run what a way that is tried against its condition would have run before its branch."""
-        code, at = self.of.code, pc
-        while at and code[at - 1].base not in CONTROL and i.guard not in code[at - 1].to:
-            at -= 1
-        for n in range(at, pc) if i.guard else ():
-            same = code[n].guard == i.guard and (code[n].negated == i.negated) is bool(on)
-            if same and code[n].base not in FOLLOWED:
+        code = self.of.code
+        for n in made_up(code, pc):
+            if (code[n].negated == i.negated) is bool(on) and code[n].base not in FOLLOWED:
                 self._step(n, code[n]._replace(guard=""), bool(self.mask.all()))
 
     def _leave(self, start: int, end: int) -> int | None:
@@ -565,8 +555,6 @@ class _Warp(Registers):
 
     def _step(self, at: int, i: Decoded, full: bool) -> None:
         accesses = i.base in FOLLOWED
-        if not (accesses or i.to or i.base == "STL"):
-            return None
         on = None if full else self.mask
         if i.guard:
             held, certain, why = self._taken(self._guard(i))
@@ -584,26 +572,22 @@ class _Warp(Registers):
                     return None
         if accesses:
             return self._access(at, i, self.mask if on is None else on)
-        if i.base in ("LDL", "STL"):
+        if i.base in LOCAL:
             return self._spill(i, on)
-        if i.run is None:
-            return self._forget(i, "", on)
+        held = [*map(self.held, i.reads)]
+        key = (at, *map(id, held))
         try:
-            values = i.run(self, i)
+            if (found := self.made.get(key)) is None or i.base in _OWN:
+                found = self.made[key] = held, i.run(self, i)
         except (IndexError, KeyError, StopIteration, ValueError):  # operands of an unknown form
             return self._forget(i, i.row.sass, on)
-        for name, value in zip(i.to, values, strict=False):
+        for name, value in zip(i.to, found[1], strict=False):
             self.put(name, value, on)
         return None
 
     def _forget(self, i: Decoded, why: str, on: np.ndarray | None) -> None:
-        """Results that are not followed: the same for all lanes where all that is read is."""
-        read = [] if why else [self.read(name) for name in i.operands]
-        same = not why and all(each is None or (each.uniform and followed(each)) for each in read)
         for name in i.to:
-            source = why or f"{name} ({i.row.opcode})"
-            some = Lanes(self.sample, int(Known.OFFSET), source)
-            self.put(name, some if same else unknown(source), on)
+            self.put(name, unknown(why), on)
 
     def _spill(self, i: Decoded, on: np.ndarray | None) -> None:
         """Local memory: what is stored at addresses that are the same for all lanes is known."""
@@ -620,7 +604,7 @@ class _Warp(Registers):
     def _address(self, place: str, *, wide: bool) -> Lanes:
         """What `[R2.64+UR4+0x10]` points to; `wide`: by a register pair unless it says otherwise."""
         total = Lanes(0)
-        for name, number, paired, scale in _terms(place, wide):
+        for name, number, paired, scale in terms(place, wide):
             part = number or (self.pair(name) if paired else self.get(name))
             if scale:
                 part = part._replace(v=part.v * scale)
@@ -629,24 +613,32 @@ class _Warp(Registers):
 
     def _access(self, at: int, i: Decoded, on: np.ndarray) -> None:
         seen = self.of.seen[at]
-        seen.unknown.update(self.unsure.values())
+        seen.unknown.update([*self.unsure.values()])
         seen.usual += not (self.of.exploring or self.aside)
-        places = _PLACES.findall(",".join(i.operands))
+        places, form = _form(i.row.opcode, i.operands)
         if len(places) < 1 + (i.base == "LDGSTS"):
             seen.unknown[i.row.sass] += 1
             return
-        seen.requests[self._request(seen, i, places, on)] += 1
-        if not i.to:
-            return
-        address = self._address(places[0], wide=i.base not in _SHARED)
-        loads = i.base not in ATOMICS and i.base != "LDSM" and address.uniform and followed(address)
-        where = None if on.all() else on
+        held = [*map(self.held, i.reads)]
+        lanes = self.running if on is self.mask else as_bits(on)
+        key = (form, lanes, *map(id, held))
+        if (found := self.made.get(key)) is None:
+            address, alone = self._address(places[0], wide=i.base not in SHARED), _Tally()
+            same = i.base not in (*ATOMICS, "LDSM") and address.uniform and followed(address)
+            request = self._request(alone, i, address, places, on)
+            found = self.made[key] = held, request, same, alone
+        _, request, same, alone = found
+        seen.requests[request] += 1
+        seen.unknown += alone.unknown
+        seen.lanes = max(seen.lanes, alone.lanes, key=_taking)
         for name in i.to:
-            why = f"{name} ({i.row.opcode})"
-            same = Lanes(self.data, int(Known.LOADED), why)
-            self.put(name, same if loads and name[0] == "R" else unknown(why), where)
+            loaded = (self.data, int(Known.LOADED)) if same and name[0] == "R" else ()
+            value = unknown(f"{name} ({i.row.opcode})", *loaded)
+            self.put(name, value, None if lanes == MASK else on)
 
-    def _request(self, seen: _Tally, i: Decoded, places: Sequence[str], on: np.ndarray) -> _Request:
+    def _request(
+        self, seen: _Tally, i: Decoded, address: Lanes, places: Sequence[str], on: np.ndarray
+    ) -> _Request:
         """What a request of some lanes takes."""
         size = width(i.row.opcode)
         if i.base == "LDGSTS":
@@ -662,11 +654,9 @@ class _Warp(Registers):
             if to is not None:
                 passes = _copied(to, address, copied, size, "BYPASS" in i.mods)
                 passes = passes or wavefronts_of(to[on], size, np.nonzero(on)[0])
-            return _Request(
-                1, sectors, passes, -(-int(copied.sum()) * size // SECTOR), size // WORD
-            )
-        shared = i.base in _SHARED
-        address = self._address(places[0], wide=not shared)
+            least = -(-int(copied.sum()) * size // SECTOR)
+            return _Request(1, sectors, passes, least, size // WORD)
+        shared = i.base in SHARED
         lanes = self._followed_lanes(seen, address, on, shared=shared)
         if lanes is None:
             return _Request(1)
@@ -702,9 +692,18 @@ class _Warp(Registers):
                 # bytes from one lane to the next, which may be as few as an element has
                 seen.unknown[address.why] += 1
                 return None
-        if len(taking) > len(seen.lanes) - seen.lanes.count(-1):
+        if len(taking) > _taking(seen.lanes):
             seen.lanes = tuple(np.where(on, lanes - taking.min(), -1).tolist())
         return lanes
+
+
+@lru_cache(maxsize=1 << 14)
+def _form(opcode: str, operands: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """The addresses of an access, and what its requests depend on beside registers: whole rows of the
+    banks, and of sectors, make no difference."""
+    places = PLACES.findall(",".join(operands))
+    rows = [re.sub(r"-?0x[0-9a-f]+", lambda n: hex(int(n[0], 0) % BANKS), at) for at in places]
+    return places, (opcode, *rows, operands[-1] if "LDGSTS" in opcode else "")
 
 
 def _most(known: Any, on: np.ndarray) -> int:
@@ -714,25 +713,7 @@ def _most(known: Any, on: np.ndarray) -> int:
     return int(known) if on.any() else 0
 
 
-@lru_cache(maxsize=1 << 12)
-def _terms(place: str, wide: bool) -> list[tuple[str, Lanes | None, bool, int]]:
-    """What an address is the sum of: a register, or a number; whether with the register after it;
-    and its factor or 0."""
-    found = PLACE.search(place)
-    tokens = [token.partition(".") for token in (found[1] if found else "").split("+")]
-    marks = {mark for _, _, rest in tokens for mark in rest.split(".")}
-    terms = []
-    for name, _, rest in tokens:
-        both = "64" in rest or not {"64", "U32"} & marks or (name[0] == "U" and "U32" in marks)
-        scale = re.search(r"X(\d+)", rest)
-        number = Lanes(int(name, 0)) if NUMBER.match(name) else None
-        terms.append((name, number, wide and both, int(scale[1]) if scale else 0))
-    return terms
-
-
-#: Addresses among operands, of which some disassemblers write two without a comma between them.
-_PLACES: Final = re.compile(r"(?<!desc)\[[^\[\]]*\]")
-#: What accesses shared memory alone.
-_SHARED: Final = (SHARED_LOADS | SHARED_STORES | {"ATOMS", "REDS"}) - {"LDGSTS"}
 #: For `unsure`: to the end.
 _END: Final = "end"
+#: What depends on the warp, or on the lanes that run, beside registers.
+_OWN: Final = frozenset({"S2R", "S2UR", "R2UR", "VOTE", "VOTEU", "ELECT"})

@@ -79,6 +79,21 @@ def closure(start: Iterable[int], after: Callable[[int], Iterable[int]]) -> froz
     return frozenset(found)
 
 
+def backward(following: Sequence[Sequence[int]], entering: Callable[[int, int], int]) -> list[int]:
+    """What is live behind each instruction, as bits: what is on entry to any of its successors.
+    `entering`: what is on entry to an instruction, by its index and what is live behind it."""
+    before = predecessors(following)
+    leaving, waiting = [0] * len(following), dict.fromkeys(range(len(following)))
+    while waiting:
+        i, _ = waiting.popitem()
+        live = entering(i, leaving[i])
+        for p in before[i]:
+            if live & ~leaving[p]:
+                leaving[p] |= live
+                waiting[p] = None
+    return leaving
+
+
 def blocks(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
     """The basic blocks in order of the code, the entry first. `targets` as for `successors`."""
     following = successors(rows, targets)
@@ -389,28 +404,16 @@ class _Code:
             reads: what each subroutine reads, by its entry.
             needed: what is live behind each return, by its index.
         """
-        before = predecessors(self._following)
-        entering = [0] * len(self._bases)
-        waiting = list(range(len(self._bases)))
-        queued = [True] * len(self._bases)
-        while waiting:
-            i = waiting.pop()
-            queued[i] = False
-            leaving = needed.get(i, 0) if self._following[i] else self._stack | needed.get(i, 0)
-            for s in self._following[i]:
-                leaving |= entering[s]
+
+        def entering(i: int, leaving: int) -> int:
+            leaving |= needed.get(i, 0) if self._following[i] else self._stack | needed.get(i, 0)
             set_here, read = self._set[i], self._read[i]
             if i in self.calls:
                 read |= reads[self.calls[i]]
                 set_here |= 0 if self._rows[i].guard else self._always[self.calls[i]]
-            now = read | (leaving & ~set_here)
-            if now != entering[i]:
-                entering[i] = now
-                for p in before[i]:
-                    if not queued[p]:
-                        queued[p] = True
-                        waiting.append(p)
-        return entering
+            return read | (leaving & ~set_here)
+
+        return list(map(entering, range(len(self._bases)), backward(self._following, entering)))
 
     def _ends(self, entry: int) -> tuple[int, ...]:
         """The returns that are reached from an entry."""
@@ -468,7 +471,4 @@ class _Code:
 
 @lru_cache(maxsize=1 << 12)
 def _mask(numbers: frozenset[int]) -> int:
-    mask = 0
-    for n in numbers:
-        mask |= 1 << n
-    return mask
+    return sum(1 << n for n in numbers)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -16,11 +17,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ncu_toolkit.base.core.cache import remembered
-from ncu_toolkit.kernel.sass.opcodes import ATOMICS, BULK, CodeRow, split, width
+from ncu_toolkit.kernel.sass.branches import backward, successors
+from ncu_toolkit.kernel.sass.opcodes import ATOMICS, BULK, LOCAL, SHARED, CodeRow, split, width
 
 LANES: Final = 32
 WORD: Final = 4
 MASK: Final = 0xFFFFFFFF
+#: Indices of the instructions that each branch names, by its own.
+Ends = Mapping[int, Sequence[int]]
 
 
 class Known(IntEnum):
@@ -64,7 +68,14 @@ class Decoded(NamedTuple):
     assumed: bool | None
     """Whether it is taken to run where a parameter decides: as an access below does that has its
     predicate."""
-    run: Callable[[Registers, Decoded], Sequence[Lanes]] | None
+    run: Callable[[Registers, Decoded], Sequence[Lanes]]
+    reads: tuple[str, ...] = ()
+    """The registers that decide its result, or the address that it accesses, without its guard."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether it does more than write registers."""
+        return self.base in FOLLOWED or self.base in CONTROL or self.base == "STL"
 
 
 _REGISTER: Final = re.compile(
@@ -74,7 +85,6 @@ _CONSTANT: Final = re.compile(
     r"(?P<sign>[-~]?)\|?c\[(0x[0-9a-f]+)\]\[(?:(U?R\w+)\+?)?(-?0x[0-9a-f]+)?\]"
 )
 NUMBER: Final = re.compile(r"-?0x[0-9a-f]+$|-?\d+$")
-PLACE: Final = re.compile(r"\[([^\[\]]*)\]$")
 CONDITION: Final = re.compile(r"!?U?P(?:\d|T)$")
 
 
@@ -101,8 +111,26 @@ def _parsed(row: CodeRow) -> Decoded:
             to[:1] = [following(to[0], n) for n in range(several)]
             to += conditions
     plain = name[1:] if name[:1] == "U" and name[1:] in _RUN else name
-    bare, negated, run = guard.lstrip("!"), guard.startswith("!"), _RUN.get(plain)
-    return Decoded(plain, tuple(mods), bare, negated, tuple(to), tuple(parts), row, None, run)
+    bare, negated, run = guard.lstrip("!"), guard.startswith("!"), _RUN.get(plain, _unfollowed)
+    i = Decoded(plain, tuple(mods), bare, negated, tuple(to), tuple(parts), row, None, run)
+    return i._replace(reads=tuple(_reads(i)))
+
+
+def _reads(i: Decoded) -> list[str]:
+    """`Decoded.reads`."""
+    memory, places = i.base in FOLLOWED or i.base in LOCAL, PLACES.findall(",".join(i.operands))
+    wide = i.base not in SHARED and i.base not in LOCAL
+    used = [(name, both) for at in places for name, _, both, _ in terms(at, wide) if memory]
+    some = memory or i.base in CONTROL
+    for n, x in enumerate(i.operands):
+        if not some or CONDITION.match(x):
+            high = i.base == "IMAD" and n == 2 and not {"WIDE", "HI"}.isdisjoint(i.mods)
+            used.append((x, high or "64" in i.mods))
+    if i.base == "STL":
+        used += [(following(i.operands[-1], n), False) for n in range(width(i.row.opcode) // WORD)]
+    used += [(f"P{n}", False) for n in range(7 * (i.base in ("P2R", "R2P")))]
+    names = [(name, both) for part, both in used for name in _OPERANDS.findall(part)]
+    return [following(name, n) for name, both in names for n in range(1 + both)]
 
 
 def _uniform(name: str, mods: Sequence[str]) -> int:
@@ -139,12 +167,12 @@ def _wrapped(v: int) -> int:
 def worst(*values: Lanes) -> tuple[Any, str]:
     known: Any = 0
     why = ""
-    for value in values:
-        if isinstance(value.known, np.ndarray) or isinstance(known, np.ndarray):
-            known = np.maximum(known, value.known)
-        elif value.known > known:
-            known = value.known
-        why = why or value.why
+    for _, other, reason in values:
+        if isinstance(other, np.ndarray) or isinstance(known, np.ndarray):
+            known = other if other is known else np.maximum(known, other)
+        elif other > known:
+            known = other
+        why = why or reason
     return known, why
 
 
@@ -184,8 +212,9 @@ def _bits(result: Any, *values: Lanes) -> Lanes:
     return Lanes(result, known, why)
 
 
-def unknown(why: str) -> Lanes:
-    return Lanes(0, int(Known.NOTHING), why)
+@lru_cache(maxsize=1 << 14)
+def unknown(why: str, v: int = 0, known: int = int(Known.NOTHING)) -> Lanes:
+    return Lanes(v, known, why)
 
 
 def _chosen(condition: Lanes, yes: Lanes, no: Lanes) -> Lanes:
@@ -218,13 +247,13 @@ def _iadd3(w: Registers, i: Decoded) -> Sequence[Lanes]:
     for name in i.operands[:3]:
         value = w.get(name)
         if name.startswith("-"):  # the hardware adds the complement and 1, which carries for a 0
-            value = value._replace(v=value.v + (value.v == 0) * (1 << 32))
+            value = Lanes(value.v + (value.v == 0) * (1 << 32), value.known, value.why)
         values.append(value)
     if "X" in i.mods:
-        values += [_number(w.condition(name)) for name in i.operands[3:]]
-    total = _total(*values)
-    carries = [total._replace(v=plain(total.v >> 32 > n)) for n in (0, 1)]
-    return [total._replace(v=total.v & MASK), *carries]
+        values += [w.condition(name) for name in i.operands[3:]]
+    v, known, why = _total(*values)
+    carries = [Lanes(plain(v >> 32 > n), known, why) for n in range(len(i.to) - 1)]
+    return [Lanes(v & MASK, known, why), *carries]
 
 
 def _total(*values: Lanes) -> Lanes:
@@ -238,19 +267,13 @@ def _total(*values: Lanes) -> Lanes:
 def _low(*values: Lanes) -> Lanes:
     """The sum in 32 bits."""
     total = _total(*values)
-    return total._replace(v=total.v & MASK)
+    return Lanes(total.v & MASK, total.known, total.why)
 
 
 def _halves(value: Lanes) -> list[Lanes]:
     """64 bits in two registers."""
-    return [value._replace(v=value.v & MASK), value._replace(v=value.v >> 32 & MASK)]
-
-
-def _number(condition: Lanes) -> Lanes:
-    v = condition.v
-    return Lanes(
-        v.astype(np.int64) if isinstance(v, np.ndarray) else int(v), condition.known, condition.why
-    )
+    v, known, why = value
+    return [Lanes(v & MASK, known, why), Lanes(v >> 32 & MASK, known, why)]
 
 
 def _imad(w: Registers, i: Decoded) -> Sequence[Lanes]:
@@ -264,14 +287,14 @@ def _imad(w: Registers, i: Decoded) -> Sequence[Lanes]:
         c = w.pair(i.operands[2])
         high = _bits((product.v + c.v) >> 32 & MASK, a, b)
         return [Lanes(high.v, *worst(high, c))]
-    carries = [_number(w.condition(name)) for name in i.operands[3:]] if "X" in i.mods else []
+    carries = [w.condition(name) for name in i.operands[3:]] if "X" in i.mods else []
     return [_low(product, w.get(i.operands[2]), *carries)]
 
 
 def _lea(w: Registers, i: Decoded) -> Sequence[Lanes]:
     a, b = w.get(i.operands[0]), w.get(i.operands[1])
     rest = list(i.operands[2:])
-    carry = _number(w.condition(rest.pop())) if "X" in i.mods else Lanes(0)
+    carry = w.condition(rest.pop()) if "X" in i.mods else Lanes(0)
     shift = w.get(rest.pop()).v if rest else 0
     if "HI" in i.mods:
         third = w.get(rest[0]) if rest else Lanes(_signed(a.v) >> 31 & MASK, a.known, a.why)
@@ -280,8 +303,8 @@ def _lea(w: Registers, i: Decoded) -> Sequence[Lanes]:
         shifted = Lanes(v, *worst(a, third)) if "X" in i.mods and shift <= 8 else _bits(v, a, third)
     else:
         shifted = a._replace(v=a.v << shift & MASK)
-    total = _total(shifted, b, carry)
-    return [total._replace(v=total.v & MASK), total._replace(v=plain(total.v >> 32 > 0))]
+    total, known, why = _total(shifted, b, carry)
+    return [Lanes(total & MASK, known, why), Lanes(plain(total >> 32 > 0), known, why)]
 
 
 def _lop3(w: Registers, i: Decoded) -> Sequence[Lanes]:
@@ -318,31 +341,27 @@ def _shf(w: Registers, i: Decoded) -> Sequence[Lanes]:
     low, by, high = (w.get(name) for name in (*i.operands, "RZ")[:3])
     shift = by.v & (63 if {"U64", "S64"} & {*i.mods} else 31) if "W" in i.mods else by.v
     shift = min(shift, 63) if by.uniform else np.minimum(shift, 63)
-    signed = _signed if {"S32", "S64"} & {*i.mods} else int if high.uniform else np.asarray
+    top = _signed(high.v) if {"S32", "S64"} & {*i.mods} else high.v
     if i.base == "SHR":
         v = low.v if "U32" in i.mods else _signed(low.v)
-        return [_bits(_int(v >> shift & MASK), low, by)]
+        return [_bits(v >> shift & MASK, low, by)]
     if i.base == "SHL" or ("L" in i.mods and "HI" not in i.mods):
-        v = _int(low.v << shift & MASK)
+        v = low.v << shift & MASK
         keeps = low.uniform or not unsure(by.known)
         return [Lanes(v, *worst(low, by)) if keeps else _bits(v, low, by)]
-    whole = signed(high.v) << 32 | low.v
+    whole = top << 32 | low.v
     if "L" in i.mods:
-        v = _int(whole << shift >> 32 & MASK)
+        v = whole << shift >> 32 & MASK
         return [_bits(v, low, high, by) if unsure(by.known) else Lanes(v, *worst(low, high))]
     if "HI" not in i.mods:
-        return [_bits(_int(whole >> shift & MASK), low, high, by)]
-    v = _int(signed(high.v) >> shift & MASK)
+        return [_bits(whole >> shift & MASK, low, high, by)]
+    v = top >> shift & MASK
     sign = np.all(shift >= _SIGN) and not unsure(by.known)
     return [Lanes(v, high.known, high.why) if sign else _bits(v, high, by)]
 
 
 #: Shifts from here on leave the sign of a number, or the high half of an address.
 _SIGN: Final = 29
-
-
-def _int(v: Any) -> Any:
-    return v if isinstance(v, np.ndarray) and v.ndim else int(v)
 
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -423,29 +442,22 @@ def _ldc(w: Registers, i: Decoded) -> Sequence[Lanes]:
     wide = max(1, width(f"LDC.{'.'.join(i.mods)}") // WORD)
     found = _CONSTANT.match(i.operands[0])
     if not found:
-        return [Lanes(w.sample, int(Known.OFFSET), i.operands[0])] * wide
+        return [w.given(i.operands[0])] * wide
     at = w.get(found[3]) if found[3] else Lanes(0)
     if not at.uniform or unsure(at.known):
-        each = (
-            unknown(i.operands[0])
-            if not at.uniform
-            else Lanes(w.sample, int(Known.OFFSET), i.operands[0])
-        )
-        return [each] * wide
+        return [w.given(i.operands[0]) if at.uniform else unknown(i.operands[0])] * wide
     first = int(found[4] or "0", 16) + at.v
     return [w.constant(int(found[2], 16), first + WORD * n) for n in range(wide)]
 
 
 def _s2r(w: Registers, i: Decoded) -> Sequence[Lanes]:
     name = i.operands[0]
-    if i.base == "CS2R" and "32" not in i.mods:
-        return [w.special.get(name, Lanes(w.sample, int(Known.OFFSET), name)), Lanes(0)]
-    return [w.special.get(name, Lanes(w.sample, int(Known.OFFSET), name))]
+    return [w.special.get(name) or w.given(name), Lanes(0)]  # CS2R writes the latter, S2R one
 
 
 def _r2ur(w: Registers, i: Decoded) -> Sequence[Lanes]:
     value = w.get(next(name for name in i.operands if name.startswith(("R", "-R", "~R"))))
-    if value.uniform and isinstance(value.known, int) and value.known < Known.NOTHING:
+    if value.uniform and followed(value):
         return [value]
     first = int(np.argmax(w.mask))
     known = int(value.known[first]) if isinstance(value.known, np.ndarray) else int(value.known)
@@ -472,7 +484,7 @@ def _shfl(w: Registers, i: Decoded) -> Sequence[Lanes]:
     value, lane, clamp = (w.get(name) for name in i.operands[:3])
     if unsure(lane.known) or unsure(clamp.known):
         return [unknown(value.why or lane.why), unknown(lane.why)]
-    if value.uniform and isinstance(value.known, int) and value.known < Known.NOTHING:
+    if value.uniform and followed(value):
         return [value, unknown("SHFL")]
     places = np.arange(LANES)
     by = lane.v & 31
@@ -543,12 +555,13 @@ def _sgxt(w: Registers, i: Decoded) -> Sequence[Lanes]:
 
 def _bmsk(w: Registers, i: Decoded) -> Sequence[Lanes]:
     a, b = w.get(i.operands[0]), w.get(i.operands[1])
-    return [_bits(_int(((1 << np.minimum(b.v, 32)) - 1) << np.minimum(a.v, 31) & MASK), a, b)]
+    v = ((1 << np.minimum(b.v, 32)) - 1) << np.minimum(a.v, 31) & MASK
+    return [_bits(v if isinstance(v, np.ndarray) else int(v), a, b)]
 
 
 def _prmt(w: Registers, i: Decoded) -> Sequence[Lanes]:
     a, how, b = (w.get(name) for name in i.operands[:3])
-    if not how.uniform or unsure(how.known) or any(m for m in i.mods):
+    if not how.uniform or unsure(how.known) or i.mods:
         return [unknown("PRMT")]
     both = a.v | (b.v << 32)
     result: Any = 0
@@ -568,7 +581,7 @@ def _prmt(w: Registers, i: Decoded) -> Sequence[Lanes]:
 def _p2r(w: Registers, i: Decoded) -> Sequence[Lanes]:
     taken = w.get(i.operands[-1]).v
     old = w.get(i.operands[1]) if len(i.operands) > 2 else Lanes(0)
-    values = [(n, _number(w.condition(f"P{n}"))) for n in range(7) if taken >> n & 1]
+    values = [(n, w.condition(f"P{n}")) for n in range(7) if taken >> n & 1]
     known, why = worst(old, *(value for _, value in values))
     result: Any = old.v & ~taken & MASK
     for n, value in values:
@@ -600,6 +613,14 @@ def _constant(w: Registers, i: Decoded) -> Sequence[Lanes]:
 
 def _true(w: Registers, i: Decoded) -> Sequence[Lanes]:
     return [Lanes(True) for _ in i.to]
+
+
+def _unfollowed(w: Registers, i: Decoded) -> Sequence[Lanes]:
+    """Unknown, but the same for all lanes where all that is read is."""
+    read = (w.held(found[0]) for x in i.operands if (found := _OPERANDS.search(x)))
+    same = all(each.uniform and followed(each) for each in read)
+    names = (f"{name} ({i.row.opcode})" for name in i.to)
+    return [w.given(name) if same else unknown(name) for name in names]
 
 
 _RUN: Final[Mapping[str, Callable[[Registers, Decoded], Sequence[Lanes]]]] = {
@@ -634,11 +655,14 @@ _CARRIES: Final = frozenset({"IADD3", "UIADD3", "LEA", "ULEA", "IMAD", "UIMAD", 
 CONTROL: Final = frozenset(
     {"BRA", "JMP", "EXIT", "KILL", "RET", "CALL", "BSSY", "BSYNC", "BREAK", "BRX", "JMX"}
 )
-_LOCAL: Final = ("LDL", "STL")
 #: Accesses whose addresses are followed.
 FOLLOWED: Final = frozenset(
     {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDSM", "STSM", "LDGSTS", *ATOMICS}
 )
+
+
+#: Addresses among operands, of which some disassemblers write two without a comma between them.
+PLACES: Final = re.compile(r"(?<!desc)\[[^\[\]]*\]")
 
 
 @lru_cache(maxsize=1 << 12)
@@ -647,22 +671,33 @@ def following(register: str, n: int) -> str:
     return re.sub(r"\d+", lambda found: str(int(found[0]) + n), register)  # RZ has none
 
 
-def _as_bits(mask: np.ndarray) -> int:
+@lru_cache(maxsize=1 << 12)
+def terms(place: str, wide: bool) -> list[tuple[str, Lanes | None, bool, int]]:
+    """What an address is the sum of: a register, or a number; whether with the register after it;
+    and its factor or 0."""
+    tokens = [token.partition(".") for token in place.strip("[]").split("+")]
+    marks = {mark for _, _, rest in tokens for mark in rest.split(".")}
+    summed = []
+    for name, _, rest in tokens:
+        both = "64" in rest or not {"64", "U32"} & marks or (name[0] == "U" and "U32" in marks)
+        scale = re.search(r"X(\d+)", rest)
+        number = Lanes(int(name, 0)) if NUMBER.match(name) else None
+        summed.append((name, number, wide and both, int(scale[1]) if scale else 0))
+    return summed
+
+
+def as_bits(mask: np.ndarray) -> int:
     return int.from_bytes(np.packbits(mask).tobytes(), "big")
 
 
 class Registers:
     """A warp's registers. A register that was never written holds nothing known."""
 
-    def __init__(
-        self,
-        special: Mapping[str, Lanes],
-        words: Mapping[int, int],
-        sample: int,
-        data: int,
-        mask: np.ndarray,
-    ) -> None:
-        self.special, self.words, self.sample, self.data = special, words, sample, data
+    def __init__(self, special: Mapping[str, Lanes], run: Any, mask: np.ndarray) -> None:
+        """`run`: constants by their place, what stands for unknown parameters and data, and what was
+        made of values, by their identity: it is made again, in other warps too."""
+        self.words: Mapping[int, int] = run.words
+        self.sample, self.data, self.made, self.special = run.sample, run.data, run.made, special
         self.run_on(mask)
         self.latest: dict[str, tuple[int, Lanes]] = {}
         """What some lanes wrote last, and which ones: they may have the same where all do not."""
@@ -672,22 +707,22 @@ class Registers:
 
     def run_on(self, mask: np.ndarray) -> None:
         """Go on with these lanes."""
-        self.mask, self.running = mask, _as_bits(mask)
+        self.mask, self.running = mask, as_bits(mask)
 
     def held(self, key: str) -> Lanes:
         """A register's value for the lanes that are running."""
-        by, value = self.latest.get(key, (0, None))
-        if value is not None and not self.running & ~by:
-            return value
+        if key in self.latest and not self.running & ~self.latest[key][0]:
+            return self.latest[key][1]
         return self.registers.get(key) or unknown(key)
 
     def constant(self, bank: int, at: int) -> Lanes:
         word = self.words.get(at) if bank == 0 else None
-        return (
-            Lanes(self.sample, int(Known.OFFSET), f"c[{bank:#x}][{at:#x}]")
-            if word is None
-            else Lanes(word & MASK)
-        )
+        why = f"c[{bank:#x}][{at:#x}]"
+        return self.given(why) if word is None else Lanes(word & MASK)
+
+    def given(self, why: str) -> Lanes:
+        """What stands for something unknown that is the same for all lanes."""
+        return unknown(why, self.sample, int(Known.OFFSET))
 
     def get(self, name: str) -> Lanes:
         kind_of, sign, key, extra = _operand(name)
@@ -698,8 +733,7 @@ class Registers:
             return number
         elif kind_of == "constant":
             bank, register, offset = extra
-            other = Lanes(self.sample, int(Known.OFFSET), name)
-            value = other if register else self.constant(bank, offset)
+            value = self.given(name) if register else self.constant(bank, offset)
         else:
             return unknown(name)
         if sign:
@@ -724,11 +758,6 @@ class Registers:
         v = v if isinstance(v, np.ndarray) else _wrapped(v)
         return Lanes(-v if sign == "-" else v, known, why)
 
-    def read(self, name: str) -> Lanes | None:
-        """What an operand holds; None for a constant."""
-        found = _OPERANDS.search(name)
-        return None if not found else self.held(found[0])
-
     def condition(self, name: str) -> Lanes:
         kind_of, sign, key, _ = _operand(name)
         if kind_of != "register":
@@ -744,16 +773,19 @@ class Registers:
         old = self.registers.get(name)
         self.latest.pop(name, None)
         if on is not None and old is not None and name[0] != "U":
-            self.latest[name] = (self.running if on is self.mask else _as_bits(on), value)
-            known: Any = np.where(on, value.known, old.known)
-            value = Lanes(
-                np.where(on, value.v, old.v), known if known.any() else 0, value.why or old.why
-            )
+            bits = self.running if on is self.mask else as_bits(on)
+            self.latest[name] = bits, value
+            key = "joined", bits, id(value), id(old)
+            if (joined := self.made.get(key)) is None:
+                joined = self.made[key] = _chosen(Lanes(on), value, old), value, old
+            value = joined[0]
         self.registers[name] = value
 
 
 @remembered(16)
-def decoded(rows: tuple[CodeRow, ...]) -> list[Decoded]:
+def decoded(rows: tuple[CodeRow, ...], targets: Ends) -> list[Decoded]:
+    """The code, without results on which no address and no branch after them depends: most of a
+    kernel's work."""
     code = [_parsed(row) for row in rows]
     accessed: dict[str, bool] = {}
     for at in range(len(code) - 1, -1, -1):
@@ -764,31 +796,31 @@ def decoded(rows: tuple[CodeRow, ...]) -> list[Decoded]:
             accessed[i.guard] = i.negated
         if i.guard in accessed:
             code[at] = i._replace(assumed=accessed[i.guard] == i.negated)
-    read = _read(code)
-    return [i._replace(to=()) if read.isdisjoint(i.to) else i for i in code]
+    bits: defaultdict[str, int] = defaultdict(lambda: 1 << len(bits))
+    uses = [sum({bits[name] for name in (*i.reads, i.guard)}) for i in code]
+    made = [sum({bits[name] for name in i.to}) for i in code]
+    for at in range(len(code)):
+        for n in made_up(code, at):
+            uses[at] |= uses[n]
+    back = [n + 1 for n in targets if code[n].base == "CALL" and n + 1 < len(code)]
+    ends = [
+        (*after, *targets.get(at, ()), *(back if code[at].base == "RET" else ()))
+        for at, after in enumerate(successors(rows, targets))
+    ]
+
+    def entering(at: int, leaving: int) -> int:
+        if not (code[at].acts or leaving & made[at]):
+            return leaving
+        return (leaving if code[at].guard else leaving & ~made[at]) | uses[at]
+
+    leaving = backward(ends, entering)
+    return [i if leaving[at] & made[at] else i._replace(to=()) for at, i in enumerate(code)]
 
 
-def _read(code: Sequence[Decoded]) -> set[str]:
-    """The registers that addresses, local memory and branches depend on, through any instructions, in
-    any order. What others hold is of no account: most of a kernel's work."""
-    made: dict[str, list[Decoded]] = {}
-    for i in code:
-        for name in i.to:
-            made.setdefault(name, []).append(i)
-    waiting = [i for i in code if i.base in FOLLOWED or i.base in CONTROL or i.base in _LOCAL]
-    read, seen = set[str](), set[int]()
-    while waiting:
-        i = waiting.pop()
-        if id(i) in seen:
-            continue
-        seen.add(id(i))
-        data = i.base not in FOLLOWED and i.base not in CONTROL
-        used = " ".join(x for x in i.operands if data or "[" in x or CONDITION.match(x))
-        names = {f"P{n}" for n in range(7)} if i.base in ("P2R", "R2P") else set[str]()
-        most = 4 if i.base == "STL" else 2  # of the latter some are pairs
-        for name in (*_OPERANDS.findall(used), *filter(None, [i.guard])):
-            names.update(following(name, n) for n in range(1 if "P" in name else most))
-        for name in names - read:
-            waiting += made.get(name, ())
-        read |= names
-    return read
+def made_up(code: Sequence[Decoded], at: int) -> Iterator[int]:
+    """Instructions with the guard of a branch, right before it."""
+    start, guard = at, code[at].guard
+    if guard and code[at].base in ("BRA", "JMP"):
+        while start and code[start - 1].base not in CONTROL and guard not in code[start - 1].to:
+            start -= 1
+        yield from (n for n in range(start, at) if code[n].guard == guard)

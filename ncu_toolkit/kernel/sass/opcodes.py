@@ -52,6 +52,8 @@ SHARED_LOADS: Final = frozenset({"LDS", "LDSM"})
 SHARED_STORES: Final = frozenset({"STS", "STSM", "STAS", "LDGSTS"})
 LOCAL: Final = frozenset({"LDL", "STL"})
 ATOMICS: Final = frozenset({"ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDS"})
+#: What accesses shared memory alone.
+SHARED: Final = (SHARED_LOADS | SHARED_STORES | {"ATOMS", "REDS"}) - {"LDGSTS"}
 _ACCESSES: Final = (
     GLOBAL_LOADS | GLOBAL_STORES | SHARED_LOADS | SHARED_STORES | LOCAL | ATOMICS | {"LDC"}
 )

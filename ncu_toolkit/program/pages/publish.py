@@ -48,7 +48,8 @@ def publish_run(
     if also is not None:
         work.append(also)
     forked(lambda write: write(), work, jobs=default_jobs())
-    rebuild_index(reports, known={folder.name: run})
+    index_part_of(folder, run, run)
+    rebuild_index(reports)
     return run
 
 
@@ -87,9 +88,13 @@ def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, 
                 shutil.copyfile(path, folder / path.name)
         runs[folder.name] = store.load_run(source, live=False)
     runs = as_shown(runs)
-    for name, run in runs.items():
-        tell(name.removeprefix(RECORDED_PREFIX))
-        write_run(run, reports / name, book=book_for(run, across=card_of), document=False)
+
+    def write(name: str) -> None:
+        folder, run = reports / (RECORDED_PREFIX + name), runs[RECORDED_PREFIX + name]
+        write_run(run, folder, book=book_for(run, across=card_of), document=False)
+        index_part_of(folder, run, run)
+
+    forked(write, [folder.name for folder in folders], jobs=min(2, default_jobs()), tell=tell)
     store.write_atomic(stamp, key.encode())
     return runs
 
@@ -141,7 +146,7 @@ def with_best_ceilings(runs: Mapping[str, Run]) -> dict[str, Run]:
 PART: Final = "index-part.json.gz"
 
 
-def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
+def index_part_of(folder: Path, manifest: Run, run: Run | None = None) -> IndexPart:
     """A run's part of the front page: the one kept next to it where nothing it rests on has changed,
     else made again and kept.
 
@@ -149,8 +154,7 @@ def index_part_of(folder: Path, manifest: Run, run: Run | None) -> IndexPart:
         InputProblem: it must be made again, and a file of the run is missing or damaged.
     """
     key = _key(folder, manifest)
-    known = _kept(folder / PART, key) if run is None else None
-    if known is not None and (folder / PAGE).is_file():
+    if run is None and (known := _kept(folder / PART, key)) and (folder / PAGE).is_file():
         return known
     run = run or with_tops(store.load_run(folder, live=not folder.name.startswith(RECORDED_PREFIX)))
     if not (folder / PAGE).is_file():  # a run that was killed before its pages were written
@@ -200,22 +204,18 @@ def _code() -> str:
     return state.hexdigest()
 
 
-def rebuild_index(
-    reports: Path, known: dict[str, Run] | None = None
-) -> tuple[Path, list[tuple[str, ToolkitError]]]:
+def rebuild_index(reports: Path) -> tuple[Path, list[tuple[str, ToolkitError]]]:
     """Write reports/index.html over every run that lies there; runs that cannot be read are
     returned with their error, not hidden.
 
-    Only runs in `known`, and those that changed since the front page was last written, are read;
-    all others give what is kept next to them."""
+    Only those that changed since are read; all others give what is kept next to them."""
     parts: list[tuple[str, IndexPart]] = []
     broken: list[tuple[str, ToolkitError]] = []
     for folder, manifest in store.runs_under(reports):
         try:
             if isinstance(manifest, ToolkitError):
                 raise manifest
-            part = index_part_of(folder, manifest, (known or {}).get(folder.name))
-            parts.append((folder.name, part))
+            parts.append((folder.name, index_part_of(folder, manifest)))
         except ToolkitError as error:
             broken.append((folder.name, error))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
