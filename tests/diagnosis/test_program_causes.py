@@ -488,7 +488,7 @@ def test_what_blocks_a_graph_goes_first_with_what_both_save() -> None:
     first, late = found.findings[:2]
     assert (first.rule, late.rule) == ("host-sync", "launch-bound")
     assert first.ceiling_us < late.ceiling_us
-    assert "Fixing the late launches too saves up to" in first.summary
+    assert "Fixing the late launches too saves about" in first.summary
 
 
 def test_one_first_pass_is_its_start() -> None:
