@@ -228,7 +228,7 @@ def _with_more(finding: StepFinding, s: StepFacts) -> StepFinding:
     if finding.good or max(finding.ceiling_us, *(finding.expected_us or (0.0,))[:2]) <= most:
         return finding
     why = "idle time elsewhere shrinks too" if finding.ceiling_us > most else "fixes on record did"
-    text = f"{finding.summary} The fix saves more than this cause takes: {why}."
+    text = f"{finding.summary} This fix saves more than its cause takes: {why}."
     return msgspec.structs.replace(finding, summary=text)
 
 

@@ -195,7 +195,7 @@ def test_a_kernel_of_several_grids_is_one_row() -> None:
     step = msgspec.structs.replace(found.step, trace=msgspec.structs.replace(trace, shapes=shapes))
     (table,) = explain.program_answer(msgspec.structs.replace(found, step=step)).tables
     ((name, grids, *_),) = table.rows
-    assert (name.text, grids.text) == ("f", "4 grids")
+    assert (name.text, grids.text) == ("f", "4 sizes")
 
 
 def test_a_report_gives_its_kernel_a_verdict() -> None:
@@ -224,7 +224,7 @@ def test_every_writer_shows_the_same(form: str) -> None:
         "clear cause",
         "where the step goes",
         "all three",
-        "46.6 → 15 ms",
+        "leaves about 15 of 46.6 ms",
         "Optimizer of 62 × 12 launches",
         "model.py",
     ):
@@ -273,7 +273,7 @@ def test_gains_of_three_kinds() -> None:
     assert message() == "fix saves about 27 of 46.6 ms"
     assert (
         message(expected_us=(20e3, 26e3, 30e3))
-        == "fix saves about 26 of 46.6 ms (80 % interval 20 to 30)"
+        == "fix saves about 26 of 46.6 ms (80 % interval 20 to 30 ms)"
     )
     assert (
         message(expected_us=(20e3, 40e3, 46.6e3))
