@@ -159,7 +159,9 @@ def test_the_first_screen_answers() -> None:
     assert re.search(
         r"        Optimizer of 62 × 12 launches  +fix saves about 2.4 ms +train.py:33", text
     )
-    assert re.search(r"        fixing all three +leaves about 15 of 46.6 ms +the fixes overlap", text)
+    assert re.search(
+        r"        fixing all three +leaves about 15 of 46.6 ms +the fixes overlap", text
+    )
     assert "where the step goes" in text
     assert re.search(r"products +█+▍? +67 %", text)
 
@@ -277,7 +279,7 @@ def test_gains_of_three_kinds() -> None:
     )
     assert (
         message(expected_us=(20e3, 40e3, 46.6e3))
-        == "fix saves about 40 of 46.6 ms (80 % interval 20 or more)"
+        == "fix saves about 40 of 46.6 ms (80 % interval 20 ms or more)"
     )
     assert message(measured_us=28_700.0) == "measured 46.6 → 17.9 ms"
     assert message(measured_us=0.0) == "no gain when tried"

@@ -170,9 +170,7 @@ def test_marks_come_first(name: str) -> None:
     step = check(find_step(programs.gpt(marked=name, evaluate=3)))
     assert step.how == "marked"
     assert step.launches == 985
-    ending = (
-        r" left out: 1 step that took long and loaded modules \(\d+\.\d ms\) and \d+\.\d ms after the last step\."
-    )
+    ending = r" left out: 1 step that took long and loaded modules \(\d+\.\d ms\) and \d+\.\d ms after the last step\."
     message = {
         "step marks": "Step: as the program marks it;",
         "iteration": 'Step: the NVTX range "iteration";',

@@ -109,7 +109,8 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(us):
         return s.ruled_out("The host never stops launching for long.", *evidence)
     doing = _Doing(s, late, us, ranges_during(s, late), loads)
-    several = f"{units.counted(len(late), 'long gap')}{_in_steps(s, late)}"
+    several, steps = units.counted(len(late), "long gap"), _in_steps(s, late)
+    several = f"the mean step ({several}{steps})" if steps else several
     pieces = (
         f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.",
     )
