@@ -144,7 +144,9 @@ def test_a_loader_is_a_pipeline_of_workers() -> None:
     assert found.title == "The GPU waits for the DataLoader"
     assert found.confidence == "high"
     assert "It gets 17 batches/s and could use 37" in found.summary
-    assert "4 workers, 100 % busy: 41 % in torchvision.transforms.ColorJitter.forward" in found.summary
+    assert (
+        "4 workers, 100 % busy: 41 % in torchvision.transforms.ColorJitter.forward" in found.summary
+    )
     assert "num_workers=9" in found.advice[0]
     assert "ColorJitter.forward is 41 % of a worker: do it on the GPU" in found.advice[1]
     assert "PIL.open is 35 % of a worker: files:" in found.advice[2]
@@ -236,8 +238,8 @@ def test_other_functions_of_the_host() -> None:
     )
     assert found.title == "CPU-bound (the GPU waits for Python or other host code)"
     assert (
-        "of which the host spends 45 % in torch.nn.utils.clip_grad_norm_ (clip_grad.py:20), 30 % in tqdm.tqdm.update (std.py:1230) and 25 % in main (train.py:9)."
-        in found.summary
+        "of which the host spends 45 % in torch.nn.utils.clip_grad_norm_ (clip_grad.py:20), "
+        "30 % in tqdm.tqdm.update (std.py:1230) and 25 % in main (train.py:9)." in found.summary
     )
     assert not any("py-spy" in each for each in found.advice)
     assert found.advice[0].startswith("Show progress and log every hundred steps")
