@@ -451,8 +451,8 @@ def against(trials: Sequence[Trial], side: str, other: str) -> str:
     ratios = [each.speedup(side) / each.speedup(other) for each in both]
     better, worse = (sum(x >= FASTER for x in y) for y in (ratios, [1 / x for x in ratios]))
     return (
-        f"- With {WORDS[side]} beside {WORDS[other]}: {with_interval(ratios, statistics.geometric_mean, '.2f')} times as fast in the "
-        f"mean; faster on {better} programs, slower on {worse}, alike on {len(both) - better - worse}."
+        f"- {WORDS[side].capitalize()}, compared with {WORDS[other]}: {with_interval(ratios, statistics.geometric_mean, '.2f')} times the speed "
+        f"(geometric mean); faster on {better} programs, slower on {worse}, alike on {len(both) - better - worse}."
     )
 
 
@@ -510,14 +510,9 @@ def page(trials: Sequence[Trial]) -> str:
         f"| {rule} | {n} | {faster} | {median:.2f} |"
         for rule, (n, faster, median) in records(trials).items()
     ]
-    missed = [
-        each
-        for each in trials
-        if "followed" in each.versions.has
-        and each.followed
-        and each.versions.share("followed") < HALF
-    ]
-    lines += ["", f"### Advice that was followed and did not bring half of the gain: {len(missed)} of {len(trials)}"]  # fmt: skip
+    followed = [each for each in trials if "followed" in each.versions.has and each.followed]
+    missed = [each for each in followed if each.versions.share("followed") < HALF]
+    lines += ["", f"### Advice that was followed and did not bring half of the gain: {len(missed)} of {len(followed)}"]  # fmt: skip
     if missed:
         lines += ["", "| program | first cause | label | speedup | its own fix | best known | why |", "|---|---|---|---:|---:|---:|---|"]  # fmt: skip
     for each in missed:

@@ -22,13 +22,14 @@ from typing import Final
 import msgspec
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.safe import shell_word
 from ncu_toolkit.base.document.card import kernel_label
 from ncu_toolkit.base.model import Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.base.model.profile import Advice
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.achieved import expected
 from ncu_toolkit.kernel.diagnosis.engine import call_of
-from ncu_toolkit.kernel.diagnosis.kernel import CALL, made_by
+from ncu_toolkit.kernel.diagnosis.kernel import CALL, authored, made_by
 from ncu_toolkit.kernel.diagnosis.rules import title
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
@@ -47,6 +48,8 @@ from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for
 from ncu_toolkit.program.traces.classes import kernel_class
 
+#: What a report's counters say of a kernel, with its profile, by its place in `Trace.shapes`.
+Judged = Mapping[int, tuple[Profile | None, Diagnosis]]
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
 COVERED: Final = Threshold(
@@ -68,6 +71,7 @@ MOST_LATE: Final = Threshold(
     0.5, "with most of the late time explained by particular causes, theirs are the first fixes"
 )
 OFF: Final = Threshold(0.02, "steps of one program differ by 1 to 3%")
+MORE: Final = Threshold(1.01, "with two digits, less of a difference is rarely shown")
 SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is reported from this part of the step on.
 UNEXPLAINED: Final = Threshold(
@@ -94,8 +98,7 @@ _KERNELS: Final = 8
 def diagnose_program(
     step: Step, account: Account, known: Mapping[int, tuple[Profile | None, Diagnosis]] = {}
 ) -> ProgramDiagnosis:
-    """The causes that a step shows, the one that can save most first. `known`: what a report's
-    counters say of a kernel, by its place in `Trace.shapes`.
+    """The causes that a step shows, the one that can save most first.
 
     No finding saves more than the step's wall time, nor do all together."""
     s = StepFacts(step, account, {shape: profile for shape, (profile, _) in known.items()})
@@ -124,7 +127,7 @@ def diagnose_program(
     kernels = [each for each in _kernels(s, known) if not _replaced(each, found, s)]
     found = [_with_switch(each, s) for each in _joined(found, kernels, s, known)]
     shown, covered = _uncovered(ordered(found), s)
-    shown = [_words.of_library(s, each) for each in _with_expected(shown, s)]
+    shown = [_words.of_library(s, _with_more(each, s)) for each in _with_expected(shown, s)]
     considered += covered
     return ProgramDiagnosis(
         step=step,
@@ -164,7 +167,7 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         merges |= each.rule == AWAY and s.idle_us(each.gaps) >= s.idle_us(late.gaps)
         if blocks and each.rule == SYNC:
             text = " It comes first, since no CUDA graph captures code in which the host waits. "
-            text += f"Fixing the late launches too saves up to {s.of_step(both)}."
+            text += f"Fixing the late launches too saves about {s.of_step(both)}."
             each = msgspec.structs.replace(each, summary=each.summary + text, before=(LATE,))
         elif most and each is not late and merges and s.worth(shared):
             sure = "medium" if each.confidence == "low" else each.confidence
@@ -174,20 +177,13 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
 
 
 def _joined(
-    found: Sequence[StepFinding],
-    kernels: Sequence[StepFinding],
-    s: StepFacts,
-    known: Mapping[int, tuple[Profile | None, Diagnosis]],
+    found: Sequence[StepFinding], kernels: Sequence[StepFinding], s: StepFacts, known: Judged
 ) -> list[StepFinding]:
     """The step's findings and its kernels', small grids once: where other launches could run alongside
     them the step has them, and counters that confirm it make it likelier. Else the counters' word is
     better than the trace's, where they know the cause."""
     seen = {shape for shape, (_, verdict) in known.items() if verdict.primary.bottleneck != UNKNOWN}
-    kept = [
-        each
-        for each in found
-        if each.rule != GRID or not all(s.ops[at].shape in seen for at in each.ops)
-    ]
+    kept = [each for each in found if each.rule != GRID or not all(s.ops[at].shape in seen for at in each.ops)]  # fmt: skip
     at = next((i for i, each in enumerate(kept) if each.rule == SMALL_GRIDS), None)
     if at is None:
         return [*kept, *kernels]
@@ -226,6 +222,16 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
     return [msgspec.structs.replace(shown[0], expected_us=saves), *shown[1:]]
 
 
+def _with_more(finding: StepFinding, s: StepFacts) -> StepFinding:
+    """With why its fix saves more than its cause takes, where it does."""
+    most = MORE.value * (s.us(finding.ops) + s.idle_us(finding.gaps))
+    if finding.good or max(finding.ceiling_us, *(finding.expected_us or (0.0,))[:2]) <= most:
+        return finding
+    why = "idle time elsewhere shrinks too" if finding.ceiling_us > most else "fixes on record did"
+    text = f"{finding.summary} This fix saves more than its cause takes: {why}."
+    return msgspec.structs.replace(finding, summary=text)
+
+
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
     """With what switches saved instead of what they can save at most, in the order that follows, and
     the lines that keep it. Where one switch is for several findings, the first has what it saved. What
@@ -253,14 +259,10 @@ def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis
     return msgspec.structs.replace(found, findings=tuple(ordered(findings)))
 
 
-def _dominant(
-    s: StepFacts,
-    shown: Iterable[StepFinding],
-    known: Mapping[int, tuple[Profile | None, Diagnosis]],
-) -> Iterator[str]:
+def _dominant(s: StepFacts, shown: Sequence[StepFinding], known: Judged) -> Iterator[str]:
     """What takes NAMED of the step or more and is in no finding: a sentence for each kernel, with its
     operator, grid and line, and a report's verdict."""
-    taken = {at for finding in shown for at in finding.ops}
+    taken, costly = {at for finding in shown for at in finding.ops}, any(not x.good for x in shown)
     kernels: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, launch in enumerate(s.launches):
         if launch is not None:
@@ -272,16 +274,20 @@ def _dominant(
         launches = [each for at in places if (each := s.launches[at])]
         called, *others = {kernel_label(function, each.kernel) for each in launches}
         grids = {each.grid for each in launches if each.grid}
-        grid = f"grid {grid_text(*grids)}" if len(grids) == 1 else units.counted(len(grids), "grid")
+        grid = f"grid {grid_text(*grids)}" if len(grids) == 1 else f"{len(grids)} grid sizes"
         group = kernel_class(launches[0])
         kind = group.label.lower() * (group.id != "other")
         about = ", ".join(filter(None, (operator, kind, grid * bool(grids), *s.where(places)[:1])))
-        verdicts = (known[shape][1].primary for at in places if (shape := s.ops[at].shape) in known)
-        cause = next((each.bottleneck for each in verdicts if each.bottleneck != UNKNOWN), "")
+        verdicts = [
+            known[x][1].primary.bottleneck for at in places if (x := s.ops[at].shape) in known
+        ]
+        own = costly and authored(launches[0].kernel) and not verdicts
+        how = (f". Profile it with counters: ncu-toolkit profile --kernel {shell_word(function)} -- PROGRAM" * own)  # fmt: skip
+        cause = next((each for each in verdicts if each != UNKNOWN), "")
         says = f'; its report says "{title(cause)}"' if cause else ""
         yield (
             f"{function if others else called} takes {units.percent(s.share(us), 2)} of the {s.word} in "
-            f"{units.counted(len(places), 'launch', 'launches')}{f' ({about})' * bool(about)}. The trace shows no cause for that{says}."
+            f"{units.counted(len(places), 'launch', 'launches')}{f' ({about})' * bool(about)}. The trace shows no cause for that{says}{how}."
         )
 
 
@@ -301,14 +307,16 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
                 why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels leave fewer such gaps"
             if cause == "host late" and not s.steady:
                 why = "the host runs other code or launches late. How much of that is the program's start is not known, since no step was found"
-            yield f"The GPU is idle for {units.percent(s.share(us), 2)} of the {s.word}: {why}."
+            part = f"{units.percent(s.share(us), 2)} of the {s.word}"
+            of = "Idle time in none of the causes above is" if explained else "The GPU is idle for"
+            yield f"{of} {part}: {why}."
 
 
 def _off(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     """That the replay of the step is not what was recorded, where it is off by more than OFF."""
     if shown and s.replay.error > OFF.value:
         off = units.percent(s.replay.error, 2)
-        yield f"Predicted savings are less certain: replaying the unchanged {s.word} is off by {off}."
+        yield f"Predicted savings are less certain: the simulation of the unchanged {s.word} misses its time by {off}."
 
 
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
@@ -368,9 +376,7 @@ def _uncovered(
     return shown, left_out
 
 
-def _kernels(
-    s: StepFacts, known: Mapping[int, tuple[Profile | None, Diagnosis]]
-) -> list[StepFinding]:
+def _kernels(s: StepFacts, known: Judged) -> list[StepFinding]:
     """What counters say of the step's kernels: each kernel's first cause, with the part of the
     kernel's time in the step that it can save. Shapes of one kernel with one cause are one finding."""
     ops: dict[int, list[int]] = defaultdict(list)

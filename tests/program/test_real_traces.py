@@ -50,7 +50,7 @@ FIRST = {
 
 #: What the host does for most of the time in which the GPU waits, as one sees it in the file.
 DOES = {
-    "python-frames-in-the-gap.json.gz": ("transformers.models.owlv2.resize (image_processing_owlv2.py:301) 87 %", "scipy.ndimage.zoom"),
+    "python-frames-in-the-gap.json.gz": ("87 % in transformers.models.owlv2.resize (image_processing_owlv2.py:301", "scipy.ndimage.zoom"),
     "nvtx-in-the-gap.sqlite": ("KernelExecutor::compileFusion (393 ms)",),
 }  # fmt: skip
 

@@ -170,9 +170,7 @@ def test_marks_come_first(name: str) -> None:
     step = check(find_step(programs.gpt(marked=name, evaluate=3)))
     assert step.how == "marked"
     assert step.launches == 985
-    ending = (
-        r" left out: 1 step that loaded modules \(\d+\.\d ms\) and \d+\.\d ms after the last step\."
-    )
+    ending = r" left out: 1 step that took long and loaded modules \(\d+\.\d ms\) and \d+\.\d ms after the last step\."
     message = {
         "step marks": "Step: as the program marks it;",
         "iteration": 'Step: the NVTX range "iteration";',
@@ -626,7 +624,7 @@ def test_what_repeats_in_a_step_is_said() -> None:
     frames = sequence(("abc" * 10 + "Z") * 6)
     assert (
         find_step(frames).description
-        == "Step: 31 GPU operations (kernels, copies, memsets); inner loop of 3, 10 times (62.8 µs each)."
+        == "Step: 31 GPU operations (kernels, copies, memsets); inner loop: 10 × 3 operations (62.8 µs each)."
     )
     assert (
         find_step(sequence("abcdef" * 6)).description

@@ -111,7 +111,7 @@ def test_findings_say_what_the_card_says(shown: ProgramDiagnosis) -> None:
     assert [each.predicted.text for each in view.findings] == [
         saving(each, shown) for each in shown.findings
     ]
-    assert view.together == "Fixing both: 4.48 → 2.2 ms at best"
+    assert view.together == "Fixing both: leaves about 2.2 of 4.48 ms"
     where = view.findings[0].locations
     assert where is not None
     assert where.rows[0][0].text == "model.py:3"

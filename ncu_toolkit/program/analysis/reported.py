@@ -20,7 +20,7 @@ from ncu_toolkit.kernel.report import reader
 
 if TYPE_CHECKING:
     from ncu_toolkit.kernel.pages.book import Book
-    from ncu_toolkit.program.explain.program import Judged
+    from ncu_toolkit.program.diagnosis import Judged
     from ncu_toolkit.program.model import Lack, ProgramDiagnosis, StepFinding, Trace
 
 #: What no report has; whether it has lines is seen.

@@ -31,7 +31,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import CALL, TOOLKIT, authored, line_in
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.kernel.explain.verdict import extents, lines_of, title_of_finding
-from ncu_toolkit.program.diagnosis import DOMINANT
+from ncu_toolkit.program.diagnosis import DOMINANT, Judged
 from ncu_toolkit.program.explain.strip import strip_of
 from ncu_toolkit.program.model import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.traces.builder import own_code
@@ -40,8 +40,6 @@ from ncu_toolkit.program.traces.classes import kernel_class
 
 #: A report's profile and verdict of a trace's kernels, by place in `Trace.shapes`.
 Known = Mapping[int, tuple[Profile, Diagnosis]]
-#: The same where profiles need not be kept.
-Judged = Mapping[int, tuple[Profile | None, Diagnosis]]
 #: Bars of a step, the last for all that is left.
 _BARS: Final = 6
 #: Part of the step (0-1) below which time is in the last bar.
@@ -69,7 +67,7 @@ _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
 #: recordings of such programs 18 % (median), -12 to 63 %; to the other 59 a median of 1 %.
 _IDLING: Final = 0.5
-_SLOWED: Final = "In our tests, recording slowed programs with a mostly idle GPU by 18 % (median of 20; largest 63 %). The times above include that."
+_SLOWED: Final = "Recording slows programs with a mostly idle GPU, in our tests by 18 % (median of 20; largest 63 %). The times above include it."
 #: What records what a report lacks.
 _RECORD: Final = "ncu-toolkit profile -- PROGRAM"
 #: What is not known without it; what is not here changes no answer.
@@ -241,7 +239,7 @@ def headline(found: ProgramDiagnosis) -> str:
     times = [window.us for window in step.windows]
     near = f"80 % within ±{units.percent(step.spread, 1)}"
     if step.spread > _STEADY:
-        near = f"{units.duration(min(times))} to {units.duration(max(times))}"
+        near = f"shortest {units.duration(min(times))}, longest {units.duration(max(times))}"
     seen = f"mean of {len(times)} steps, {near}" if len(times) > 1 else "1 seen"
     gpus = [each.name.removeprefix("an unknown GPU") for each in trace.devices]
     names = list(dict.fromkeys(filter(None, gpus)))
@@ -267,7 +265,7 @@ def _idling(found: ProgramDiagnosis) -> bool:
 
 
 def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
-    """What a finding saves of a step, in words: `fix saves up to 31 of 46.6 ms`, of an idling one `66 %
+    """What a finding saves of a step, in words: `fix saves about 31 of 46.6 ms`, of an idling one `66 %
     of the step`; without the `whole`, `31 ms`, `66 %`. The first, by measured cases
     (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (80 % interval 21 to 35)`; `21 or more` where that is the whole."""
     if finding.good:
@@ -282,10 +280,10 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
         return f"fix saves {_in_unit(finding.measured_us, found)}{of}, measured"
     if finding.expected_us is not None:
         low, likely, high = (_in_unit(each, found, rough=True) for each in finding.expected_us)
-        most, percent = finding.expected_us[2] >= _MOST_OF * wall_us, unit * shares
-        between = f"{low}{percent} or more" if most else f"{low} to {high}{percent}"
+        most = finding.expected_us[2] >= _MOST_OF * wall_us
+        between = f"{low}{unit} or more" if most else f"{low} to {high}{unit}"
         return f"fix saves about {likely}{of}{f' ({COVERAGE} {between})' * whole}"
-    return f"fix saves up to {_in_unit(finding.ceiling_us, found)}{of}"
+    return f"fix saves about {_in_unit(finding.ceiling_us, found)}{of}"
 
 
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
@@ -336,7 +334,7 @@ def steps_of(finding: StepFinding) -> tuple[str, ...]:
     one."""
     steps = finding.advice
     if finding.switch and finding.measured_us is None:
-        how = "Measure a setting without editing code"
+        how = "To measure the gain without editing code"
         steps = (*steps, Advice(how, f"ncu-toolkit try {finding.switch} -- PROGRAM"))
     return tuple(shown_step(step, visible) for step in steps)
 
@@ -367,9 +365,11 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
     if hidden >= most and (judged or (own and not found.costly)):
         unknown = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
         head = takes if own else unknown
-        gain = "a trace does not show why"
+        gain = "not known without counters"
         names = [f"{label_of(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
         summary = f"Longest: {units.listed(names)}."
+        same = (each for each in found.notes if len(names) == 1 and each.startswith(head))
+        summary = visible(next(same, summary))
         named = shell_word("|".join(dict.fromkeys(k.launch.function for k in unseen[:3])))
         command = f"ncu-toolkit profile --kernel {named} -- PROGRAM"
         advice = (Advice(f"Profile {'them' if len(names) > 1 else 'it'} with counters", command),)
@@ -452,19 +452,21 @@ def _then(
     found: ProgramDiagnosis, costly: Sequence[StepFinding], start: int
 ) -> tuple[tuple[str, ...], ...]:
     """The causes after the first card's, and what all of them save together."""
-    wall, rows, unit = found.account.wall_us, [], _whole(found)[0]
+    wall, rows = found.account.wall_us, []
     for x in costly[start:CARDS]:
         title = title_of(found, x).partition(" (the GPU")[0]
         rows.append((title, saving(x, found, whole=False), visible("".join(x.where[:1]))))
     if len(costly) > 1 and found.together_us > 0:
-        left = f"{_in_unit(max(0.0, wall - found.together_us), found)}{unit}"
+        left = _in_unit(max(0.0, wall - found.together_us), found)
         every = {2: "both", 3: "all three"}.get(
             len(costly), f"these and {len(costly) - CARDS} more"
         )
-        now = "100" if _idling(found) else units.duration(wall).removesuffix(unit)
-        more_than = found.together_us > 1.01 * sum(x.ceiling_us for x in costly)
-        why = "each fix alone leaves the other as the limit" * more_than
-        rows.append((f"fixing {every}", f"{now} → {left} at best", why))
+        alone, why = sum(x.ceiling_us for x in costly), ""
+        if found.together_us < 0.99 * alone:
+            why = "the fixes overlap"
+        elif found.together_us > 1.01 * alone:
+            why = "each fix alone leaves another as the limit"
+        rows.append((f"fixing {every}", f"leaves about {left}{_whole(found)[1]}", why))
     return tuple(rows)
 
 
@@ -483,20 +485,19 @@ def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...
     large = [key for key in ordered if times[key] >= _SMALL * wall]
     most = _BARS if len(ordered) <= _BARS and len(large) == len(ordered) else _BARS - 1
     shown = [(labels[key], times[key] / wall) for key in large[:most]]
-    left = sum(times[key] for key in ordered if key not in large[:most])
-    if left >= _SMALL / 2 * wall:
-        shown.append(("other", left / wall))
+    rest = [key for key in ordered if key not in large[:most] and times[key]]
+    if (left := sum(map(times.__getitem__, rest))) >= _SMALL / 2 * wall:
+        shown.append((labels[rest[0]] if len(rest) == 1 else "other", left / wall))
     return tuple(UnitBar(label, label, None, busy=share) for label, share in shown)
 
 
 def _idle(account: Account, word: str) -> str:
     """What the GPU waits for, where that is worth a word."""
     wall = account.wall_us
-    parts = [
-        f"{visible(part.label).removeprefix('Idle: ')} {units.percent(part.us / wall, 2)}"
-        for part in account.parts
-        if part.key.startswith(_IDLE) and part.us >= _SMALL * wall
-    ]
+    idle = [part for part in account.parts if part.key.startswith(_IDLE)]
+    times = {visible(x.label).removeprefix("Idle: "): x.us for x in idle if x.us >= _SMALL * wall}
+    times["other"] = sum(part.us for part in idle) - sum(times.values())
+    parts = [f"{x} {units.percent(times[x] / wall, 2)}" for x in times if times[x] >= _SMALL * wall]
     return f"Why the GPU idles (% of the {word}): {', '.join(parts)}." if parts else ""
 
 
@@ -538,7 +539,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
         Spec("kernel", cell=lambda row: names[id(row)], numeric=False, code=True, name=True, shortest=24),
-        Spec("grid", cell=lambda row: extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} grids", numeric=False, gives_way=2),
+        Spec("grid", cell=lambda row: extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} sizes", numeric=False, gives_way=2),
         Spec("class", cell=lambda row: visible(row[0].kind) * (kernel_class(row[0].launch).id != "other"), numeric=False, gives_way=1),
         Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row))),
         Spec("time", cell=lambda row: units.duration(_time(row))),
@@ -552,7 +553,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
         shows = f"; --top {len(alike)} shows all" if flags else ""
         notes.append(f"{more} {units.duration(sum(map(_time, left)))}{shows}.")
     if len(lines) == 1 and len(rows) > 1 and all(lines):
-        notes.append(f"All are launched at {visible(lines.pop())}.")
+        notes.append(f"All kernels of the {step.word} are launched at {visible(lines.pop())}.")
     total = sum(each.us for each in kernels)
     if 0 < profiled < (1 - _SMALL / 2) * total:
         part = units.percent(profiled / total, 2)

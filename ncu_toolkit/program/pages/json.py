@@ -24,7 +24,8 @@ from ncu_toolkit.kernel.pages.json import comparison_document as compared_docume
 from ncu_toolkit.program.analysis import reported
 from ncu_toolkit.program.analysis.changes import StepChange
 from ncu_toolkit.program.analysis.program import Programs
-from ncu_toolkit.program.explain.program import Judged, step_kernels, tested_of
+from ncu_toolkit.program.diagnosis import Judged
+from ncu_toolkit.program.explain.program import step_kernels, tested_of
 from ncu_toolkit.program.model import ProgramDiagnosis, ProgramTrial
 from ncu_toolkit.program.traces.ranks import Job
 

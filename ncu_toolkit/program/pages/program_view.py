@@ -78,6 +78,7 @@ COLOURS: Final = {
     "elementwise": "#009e73", "norm": "#7fb03c", "softmax": "#c9a800", "loss": "#b59a3c",
     "reduction": "#e69f00", "layout": "#cc79a7", "optimizer": "#d55e00", "random": "#8f7bc2",
     "fill": "#8f7bc2", "index": "#a8719e", "sort": "#a8719e", "fft": "#56b4e9", "pool": "#e69f00", "collective": "#a6761d",
+    "resample": "#e69f00", "solver": "#4b63c4",
     "copy": "#7c5a3c", "set": "#7c5a3c",
 }  # fmt: skip
 _GREY: Final = "#8a8f98"

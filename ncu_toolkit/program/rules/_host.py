@@ -99,10 +99,9 @@ class HostTime:
     """The user's line that called it."""
 
     def words(self, whole_us: float) -> str:
-        """`scipy.ndimage.zoom (_interpolation.py:739) 86 %`."""
-        name = f"{function_of(self.frame)} ({place_of(self.frame)})"
-        mostly = f" (mostly {self.mostly})" * bool(self.mostly)
-        return f"{name} {units.percent(self.us / whole_us, 2)}{mostly}"
+        """`86 % in scipy.ndimage.zoom (_interpolation.py:739)`."""
+        mostly = f"; mostly {self.mostly}" * bool(self.mostly)
+        return f"{units.percent(self.us / whole_us, 2)} in {function_of(self.frame)} ({place_of(self.frame)}{mostly})"
 
 
 ALONE: Final = Threshold(
@@ -154,22 +153,13 @@ def away(s: StepFacts) -> Iterator[Away]:
             first = at
         after = gaps[at + 1] if at + 1 < len(gaps) else None
         # A copy that ends the idle time has a piece for itself, from its call to its start.
-        goes_on = (
-            after is not None
-            and after.start == gap.end
-            and after.before == gap.before
-            and after.call != gap.call
-        )
+        goes_on = (after is not None and after.start == gap.end and after.before == gap.before and after.call != gap.call)  # fmt: skip
         starved = gap.cause == "sync" and at in s.claimed
         if goes_on or not (gap.cause == "host late" or starved) or not 0 <= gap.call < len(calls):
             continue
         launch = calls[gap.call]
         if starved:  # by the first work that the waiting thread queues then
-            then = (
-                c
-                for c in calls[gap.call + 1 :]
-                if (c.process, c.thread) == (launch.process, launch.thread)
-            )
+            then = (c for c in calls[gap.call + 1 :] if (c.process, c.thread) == (launch.process, launch.thread))  # fmt: skip
             launch = next((c for c in then if c.kind in ("launch", "copy", "set", "graph")), launch)
         pieces = tuple(i for i in range(first, at + 1) if gaps[i].cause in ("host late", "sync"))
         held = {calls[gaps[i].call] for i in range(first, at + starved) if gaps[i].call >= 0}

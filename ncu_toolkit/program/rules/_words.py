@@ -119,7 +119,7 @@ def long_waits(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
         return
     stacks = stacks_during(s, late)
     if sum(stacks.values()) >= MOST.value * us:
-        doing = f"runs {listed(functions_of(s, stacks), sum(stacks.values()))}"
+        doing = f"spends {listed(functions_of(s, stacks), sum(stacks.values()))}"
     elif doing := range_words(ranges_during(s, late), us):
         doing = f"is in {doing}"
     if doing:

@@ -37,14 +37,8 @@ from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome,
 from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, waits
 
 TITLE: Final = "Copies between host and device"
-SLOW: Final = Threshold(
-    0.25,
-    "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
-)
-HIDDEN: Final = Threshold(
-    0.5,
-    "of the copies' time: shorter kernels hide less than a third, so that only less copying helps",
-)
+SLOW: Final = Threshold(0.25, "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best")  # fmt: skip
+HIDDEN: Final = Threshold(0.5, "of the copies' time: shorter kernels hide less than a third, so that only less copying helps")  # fmt: skip
 #: Bytes.
 TINY: Final = Threshold(
     65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start"
@@ -70,7 +64,8 @@ _INSIDE: Final = {
 #: What to do about pageable memory, by framework, and about other copies.
 _PIN: Final = {
     "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a separate stream, one step ahead.",),
-    "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()), and x.to("cuda", non_blocking=True) one batch ahead on a side stream.',
+    "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()). Then copy the next batch on a second stream by '
+              'x.to("cuda", non_blocking=True).',
               "Copy narrow types (uint8, float16) and convert them on the GPU."),
     "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a separate stream.",),
     "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
@@ -233,8 +228,12 @@ def _moved(s: StepFacts, copies: Sequence[int], link: Link | None) -> str:
         return " The trace does not show how many bytes they move."
     if not took or not size:
         return f" They move {units.si(size, 'B')}."
-    beside = f" ({link.name} of this GPU: {units.si(link.bandwidth, 'B/s')})" if link else ""
-    return f" They move {units.si(size, 'B')}, at {units.si(size / took * 1e6, 'B/s')}{beside}."
+    median = f"{units.duration(took)} in the {'median step' if s.steady else 'run'}" * (
+        abs(took - s.us(copies)) > 0.02 * took
+    )
+    beside = f"{link.name} of this GPU: {units.si(link.bandwidth, 'B/s')}" if link else ""
+    both = "; ".join(filter(None, (median, beside)))
+    return f" They move {units.si(size, 'B')}, at {units.si(size / took * 1e6, 'B/s')}{f' ({both})' * bool(both)}."
 
 
 def _rate(s: StepFacts, at: int) -> float:

@@ -61,7 +61,8 @@ _LESS_OFTEN: Final = (
     "Read values back less often (every 20 iterations, for example), or let a kernel make the decision.",
 )
 _ADVICE: Final = {
-    "": ("Queue the next work before waiting, or wait for an event of a stream (cudaStreamWaitEvent), not for the device.",),
+    "": ("Queue the next work before waiting, or wait for one event (cudaEventSynchronize), not for the device. Where only another stream needs the "
+         "result, cudaStreamWaitEvent lets that stream wait, and not the host.",),
     "torch": (_INSTEAD[0][1], 'torch.cuda.set_sync_debug_mode("warn") names each line that waits.'),
     "xla": ("Do not read results in each step (float(), print, numpy): return them from the jitted loop.",),
     "cupy": ("Do not read results in each step (float(), .get(), print): keep them on the GPU.",

@@ -45,8 +45,10 @@ from ncu_toolkit.program.rules._host import (
     away,
     copied,
     dispatching,
+    function_of,
     functions_of,
     listed,
+    place_of,
     range_of,
     range_words,
     ranges_during,
@@ -81,8 +83,8 @@ _NAMES: Final = (
 _IF_LOADER: Final = "If a DataLoader makes the batches: num_workers=..., pin_memory=True."
 _SHOWN: Final = 10
 _OTHER: Final = (
-    "Compute whole arrays at once where Python loops, or on the GPU. Else do this work less often, on another thread, or for the "
-    "next step while the GPU computes this one."
+    "Replace loops in Python by operations on whole arrays, or do this work on the GPU. Else do it less often, on another thread, or for "
+    "the next step while the GPU computes this one."
 )
 
 
@@ -107,9 +109,8 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(us):
         return s.ruled_out("The host never stops launching for long.", *evidence)
     doing = _Doing(s, late, us, ranges_during(s, late), loads)
-    typical, several = s.step.window, units.counted(len(late), "long gap")
-    if any(not typical.start <= each.start < typical.end for each in late):
-        several = f"the mean step ({several} in {len(s.step.windows)} steps)"
+    several, steps = units.counted(len(late), "long gap"), _in_steps(s, late)
+    several = f"the mean step ({several}{steps})" if steps else several
     pieces = (
         f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.",
     )
@@ -150,7 +151,9 @@ class _Doing:
             s.useless -= set() if loader.by_workers else {"loader-workers"}
             advice = advice[loader.alone and any(each.needs for each in words) :]
         elif named:
-            self.words = f"while the host runs {named}."
+            caller, place = ran[0].line, place_of(ran[0].frame)
+            calls = f" {caller} calls {function_of(ran[0].frame)}." * (caller not in ("", place))
+            self.words = f"of which the host spends {named}.{calls}"
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
@@ -203,6 +206,12 @@ def places(s: StepFacts, late: Sequence[Away]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*before, *back)))[:2]
 
 
+def _in_steps(s: StepFacts, late: Sequence[Away]) -> str:
+    """What follows their number where they are not of one step."""
+    one = all(s.step.window.start <= each.start < s.step.window.end for each in late)
+    return "" if one else f" in {len(s.step.windows)} steps"
+
+
 def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     """Idle time that ends once code was loaded, if loading goes on: in half of the steps, or in each
     quarter of a run's work. Libraries load at first use, which is over after the first steps."""
@@ -233,9 +242,9 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     ]
     module = next(filter(None, map(_MODULE.search, modules)), None)
     what = f" {module[1]}" if module else ""
-    meaning = "in which the GPU waited and code was loaded."
+    several, meaning = _in_steps(s, own), "in which the GPU waited and code was loaded."
     return s.finding(
-        f"The GPU is idle for {s.of_step(us)} in {units.counted(len(own), 'piece')}, until the program has compiled{what} and loaded the code. "
+        f"The GPU is idle for {s.of_step(us)} while the program compiles{what} or loads code ({units.counted(len(own), 'gap')}{several}). "
         f"That goes on {'from step to step' if s.steady else 'to the end of the run'}.",
         "high",
         Edit(moved=s.ending(gaps)),

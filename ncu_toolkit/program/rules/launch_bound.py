@@ -73,8 +73,10 @@ def find(s: StepFacts) -> StepOutcome:
     of_jax = {at for each in dispatching(s) for at in each.gaps}
     of_jax = set() if of_jax <= s.claimed else of_jax  # by what compiles
     late = sorted({*launched_late(s, OTHER_WORK), *of_jax})
-    times = s.idle_times(late)
+    times, typical = s.idle_times(late), s.step.window
+    one = s.idle_times(at for at in late if typical.start <= s.gaps[at].start < typical.end)
     us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
+    gaps = f" in {units.counted(one, 'gap')}" * bool(one)
     small = f" ({units.duration(copies)} in copy calls)" * (s.share(copies) >= 0.01)
     evidence = (
         s.part("idle_late", "Idle, launched late", us, "in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
@@ -88,7 +90,7 @@ def find(s: StepFacts) -> StepOutcome:
     if waits := _patterns.cut(s):
         s.useless.add("cuda-graphs")
     return s.finding(
-        f"The GPU is idle for {s.of_step(us)} in {units.counted(times, 'gap')}{small}, because the next work was not launched yet: "
+        f"The GPU is idle for {s.of_step(us)}{gaps}{small}, because the next work was not launched yet: "
         "the host takes longer to launch it than the GPU takes to run it.",
         "high" if s.worth(us - times * RECORDED[0] / 1e3, WAITING) else "low",
         Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(sorted(of_jax))),

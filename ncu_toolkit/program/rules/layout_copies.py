@@ -47,8 +47,8 @@ _KINDS: Final = {
         "the model once (model.to(torch.bfloat16)), if it stays accurate enough; in training that loses small updates of weights."),
     "concatenations": (r"CatArray", "Concatenations come from torch.cat and torch.stack, or the gradients of split, chunk and unbind: "
         "write the parts into slices of one tensor."),
-    _ORDER: (r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)", "Layout changes come from contiguous(), "
-        "or reshape() and operators after a transpose or permute: keep the order that the next operator reads."),
+    _ORDER: (r"elementwise_kernel<\d+, ?\d+.*direct_copy|(?i:transpose|permut)", "After a transpose or permute, "
+        "contiguous(), reshape() and many operators copy the tensor: keep tensors in the memory layout that the next operator reads."),
 }  # fmt: skip
 _FFT: Final = (
     "Layout changes come from torch.fft where its axis is not the last (one call over several axes, fftn, makes fewer), and from "

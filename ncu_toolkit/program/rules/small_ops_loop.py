@@ -27,6 +27,7 @@ CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; cuBLAS documentati
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.kernel import authored
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
@@ -40,9 +41,9 @@ TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small net
 _ADVICE: Final = {
     "": ("If each iteration needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
          "launch (grid.sync). A CUDA graph of the iterations is less work.",
-         "If none does: one launch with one more grid dimension, for the items."),
-    "torch": ("If the iterations are independent: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). Boxes "
-              "or sequences of different size: one call that takes all (F.grid_sample, torch.nested, index_select).",
+         "If none does: one launch with one more grid dimension, for the items (in Triton tl.program_id(1))."),
+    "torch": ("If the iterations are independent: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). For "
+              "items of different size: F.grid_sample (crops of images), torch.nested (sequences), index_select (rows).",
               'If each iteration needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
     "xla": ("If the iterations are independent: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
     "cupy": ("If the iterations are independent: one call over an array with one more dimension.",
@@ -93,19 +94,24 @@ def find(s: StepFacts) -> StepOutcome:
     text = f"They are matrix products: one batched call does them ({batched})."
     products = (text,) * all(s.classes[at] == "product" for loop in loops for at in loop)
     name, blocks = (launch.function, launch.blocks or 0) if launch else ("", 0)
+    own = s.framework == "torch" and all(
+        x and authored(x.kernel) for x in (s.launches[at] for at in first)
+    )
     varied = s.framework == "torch" and period > 0 and _patterns.sizes(s, first, period) > 1
     kinds = f"{name} with {units.counted(blocks, 'block')} on {sms} SMs"
     if period:
         kinds = f"{units.counted(len(first) // period, 'iteration')} of {units.counted(period, 'launch', 'launches')}"
-        kinds += f", and {len(first) % period} of one more" * (len(first) % period > 0)
+        more = len(first) % period
+        kinds += f", and {units.counted(more, 'launch', 'launches')} of one more" * (more > 0)
     return s.finding(
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
-        f"take {s.of_step(us + idle)}. One {'batched call for all items' if period else 'launch'} could replace a loop.",
+        f"take {s.of_step(us + idle)} with the gaps between them; the kernels alone run for {units.duration(us)}. "
+        f"One {'batched call' if period else 'launch'} could do all iterations{' of a loop' * (len(loops) > 1)}.",
         "low",
         s.merged([*loops, *copies], [*times, *map(s.alongside, copies)]),
         ops=places,
         gaps=gaps,
         evidence=evidence,
         arithmetic=f"Side by side on all SMs, with a block each, they leave no gaps ({units.duration(idle)}).",
-        advice=(*_ITEMS * varied, *products, *s.advice(**_ADVICE)),
+        advice=(*_ITEMS * varied, *products, *(_ADVICE[""] if own else s.advice(**_ADVICE))),
     )

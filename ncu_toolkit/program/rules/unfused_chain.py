@@ -56,10 +56,12 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out_by_grids(
             "Few elementwise launches of one size follow each other.", *evidence
         )
+    copies = any(s.classes[at] == "layout" for at in places)
     own = bool(s.framework) and any(launch and authored(launch.kernel) for launch in s.launches)
     return s.finding(
-        f"{len(places)} elementwise launches in {units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before "
-        f"wrote, one fused kernel can replace a chain.",
+        f"{len(places)} {'launches of elementwise kernels and copies' if copies else 'elementwise launches'} in "
+        f"{units.counted(len(chains), 'chain')} take {s.of_step(us)}. If each reads what the one before wrote, "
+        f"one fused kernel can replace {'the' if len(chains) == 1 else 'a'} chain.",
         "low",
         s.merged(chains, most=False),
         ops=places,

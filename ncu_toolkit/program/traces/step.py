@@ -248,7 +248,7 @@ class _Run:
             passes = (last - first) // length
             each = (start[first + (passes - 1) * length] - start[first]) / (passes - 1) / 1e3
             text += (
-                f"; inner loop of {units.count(length)}, {units.count(passes)} times "
+                f"; inner loop: {units.count(passes)} × {units.count(length)} operations "
                 f"({units.duration(float(each))} each)"
             )
         return text
@@ -608,7 +608,7 @@ class _Run:
             for window in windows
         ]
         if any(slow) and not all(slow):
-            windows = leave(slow, "that loaded modules", "step")
+            windows = leave(slow, "that took long and loaded modules", "step")
         if len(windows) >= REPEATS and windows[0].us > FIRST * usual_us:
             times = units.significant(windows.pop(0).us / usual_us, 2)
             left.append(f"the first step, which took {times} times as long")
