@@ -39,11 +39,11 @@ LONGEST_SECONDS: Final = 604_800
 MATCHES: Final = "Only kernels whose demangled name contains a match of this regular expression."
 KERNEL: Final = (
     "With a program: only kernels whose demangled name contains a match of this regular expression. "
-    "Without one: a kernel of a ladder, by name."
+    "Without one: a kernel of a ladder (see `ncu-toolkit list`), by name."
 )
 #: What --needs takes, after its first word.
 NEEDS: Final = (
-    " minimum DRAM bytes and FLOPs of one launch; whatever exceeds them counts as a possible gain: --needs "
+    " DRAM bytes and FLOPs that one launch really needs; the excess counts as a possible gain: --needs "
     "'bytes=2*256MiB,flops=17.2G'. Applies to all launches, or with KERNEL (a regular expression) to matching demangled names. Can be repeated."
 )
 COUNT: Final = click.IntRange(min=1)
@@ -210,12 +210,12 @@ TABLE: Final[dict[str, Settings | type]] = {
     "kernel": option(MATCHES, "--kernel", "-k", default="", metavar="REGEX", callback=_program.without_prefix),
     "kernels": option("A kernel of a ladder, by name; can be repeated, or separate names by commas.", "--kernel", "-k", metavar="NAME",
         shell_complete=_complete.kernels, callback=_program.without_prefix),
-    "families": option("All kernels of a ladder, such as gemm_fp32; can be repeated, or separate names by commas.", "--family", "-f", metavar="NAME",
+    "families": option("All kernels of a ladder (see `list`); can be repeated, or separate names by commas.", "--family", "-f", metavar="NAME",
         shell_complete=_complete.families),
     "everything": option("All kernels of all ladders.", "--all"),
     "size": option("", "--size", "-s", metavar="SIZE"),
     "sizes": option("Problem size: 1024, 1024x512x2048, or a list of those.", "--size", "-s", metavar="SIZE[,SIZE…]"),
-    "dtype": option("Element type, where the family has several.", metavar="TYPE"),
+    "dtype": option("Element type, where the ladder has several.", metavar="TYPE"),
     "params": option("Override a tile parameter of a single kernel; can be repeated.", "--param", metavar="NAME=VALUE"),
     "tuned": switch(
         "--tuned: the tile parameters that `tune` found for this GPU and size, else those estimated to be fastest. --no-tuned: the defaults.",
@@ -224,7 +224,7 @@ TABLE: Final[dict[str, Settings | type]] = {
         "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "
         "tcp://host:8786, or a YAML file with an address or settings for Slurm. See docs/cluster.md.", metavar="WHERE"),
     "slow_boards": option("With --cluster: also use GPUs that are much slower than the others."),
-    "needs": option(f"The{NEEDS}", callback=_needs, metavar="[KERNEL:]bytes=N"),
+    "needs": option(f"The{NEEDS}", callback=_needs, metavar="[KERNEL:]bytes=N,flops=N"),
     "top": option("", type=COUNT, metavar="N"),
     "jobs": option("", "--jobs", "-j", type=COUNT, metavar="N"),
     "launch_skip": option("", type=click.IntRange(min=0), default=0, metavar="N"),

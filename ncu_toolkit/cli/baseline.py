@@ -40,7 +40,7 @@ def save(name: str, paths: tuple[Path, ...], replace: bool, allow_incomplete: bo
 @command.command("list")
 @options(form=formats(["text", "json"]))
 def show(form: str) -> None:
-    """Show the baselines kept here."""
+    """Show the baselines in .ncu-toolkit/baselines of this folder."""
     found = baselines.saved()
     broken = [run for _, run in found if isinstance(run, ToolkitError)]
     kept = {folder.name: run for folder, run in found if isinstance(run, Run)}

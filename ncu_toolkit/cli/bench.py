@@ -19,7 +19,7 @@ from ncu_toolkit.kernel.runs import store
 
 @click.command("bench")
 @options(
-    cache=option("State of the L2 before each timed run.  [default: warm for FLOP/s ladders, flushed for B/s ladders]",
+    cache=option("State of the L2 before each timed run.  [default: warm for ladders measured in FLOP/s, flushed for those in bytes/s]",
         type=click.Choice(["warm", "flushed"])),
     against=option("Time one more library with the kernels: 'lt' is cuBLASLt with the fastest algorithm that it suggests, for matrix products.",
         type=click.Choice(["lt"])),
@@ -31,7 +31,7 @@ def command(
     """Verify and time kernels without profiling them.
 
     Times come from CUDA events: medians of many runs with their spread. Runs of the kernels and of
-    the library's kernel (the baseline) take turns, in random order, and clocks are sampled. A kernel that computes a wrong result is an
+    the library's kernel (the reference) are interleaved in random order, and clocks are sampled. A kernel that computes a wrong result is an
     error and is never ranked."""
     cases = chosen.cases(lambda problem: problem.bench_sizes)
     if against and not any(against in problem_for(case.family).rivals for case in cases):

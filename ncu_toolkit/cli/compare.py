@@ -48,19 +48,19 @@ def command(
     of `try` (the step without and with each setting).
 
     Shows the time of every kernel, then the diagnoses of the kernel whose time changed most, and what
-    changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by kernel,
-    grid and block, then by name; --pair pairs two kernels by hand. Repeated launches are compared by
+    changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by full name,
+    grid and block, then by short name; two reports of one kernel each, by that. --pair pairs by hand. Repeated launches are compared by
     their medians, and a change within their noise does not count. If unmatched kernels take 10 % or
     more of a report's time, the first line compares the totals of both reports.
 
     For a program, shows how its step changed: where its time goes, old and new, causes that are gone
-    or new, and the achieved saving next to the predicted one. Its noise comes from the times of single
-    steps. With --kernel, --pair, or a --fail-on about a metric of kernels, the .ncu-rep files of the two
+    or new, and the achieved saving next to the predicted one. The noise of a step is the spread of
+    its repetitions. With --kernel, --pair, or a --fail-on about a metric of kernels, the .ncu-rep files of the two
     runs are compared instead of their traces.
 
     Exits with 1 if a --fail-on is true, and with 4 if something cannot be compared: an incomplete
-    file or launch, no kernel in common, a missing figure. Reports of different GPUs are compared in
-    shares and ratios only, and --fail-on then exits with 4. A launch with inconsistent
+    file or launch, no kernel in common, a missing figure. For reports of different GPUs the
+    change of time is not given, and --fail-on exits with 4. A launch with inconsistent
     counters is compared too, with a warning.
 
     \b

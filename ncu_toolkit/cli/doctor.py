@@ -1,6 +1,7 @@
 """`ncu-toolkit doctor`: what works here and what does not."""
 
 import json
+from dataclasses import replace
 
 import click
 
@@ -17,11 +18,14 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warn", "yellow"), "missing": ("NO"
 @click.command("doctor")
 @options(form=formats(["text", "json"]))
 def command(form: str) -> int:
-    """Check what works on this machine, and how to fix what does not.
+    """Show what works on this machine, and how to fix the rest.
 
     Exits with 3 when profiling a program does not work here. Reading reports can still work.
     """
     checks = doctor.examine()
+    if any(check.name == "driver" and check.state == "missing" for check in checks):
+        why = "not checked: there is no driver"
+        checks = tuple(replace(x, found=why, remedy="") if x.name == "GPU" else x for x in checks)
     works = doctor.works(checks)
     if form == "json":
         about = {"schema": "ncu-toolkit/doctor", "version": 1}
@@ -44,9 +48,12 @@ def _table(checks: tuple[doctor.MachineCheck, ...], works: dict[str, bool]) -> o
         if check.remedy:
             what.append(f"\n→ {visible(check.remedy)}", style="dim")
         if check.state != "ok" and check.needed_for:
-            what.append(f"\n  needed for: {check.needed_for}", style="dim")
+            what.append(f"\n  needed for {check.needed_for}", style="dim")
         table.add_row(Text(mark, style=style), Text(check.name, style="bold"), what)
-    here = ", ".join(name for name, does in works.items() if does) or "nothing"
+    ok = {check.name for check in checks if check.state == "ok"}
+    static = ["static"] if ok >= {"compiler", "disassembler"} else []
+    always = ["compare"] * works.get("analyze", False) + ["explain", "list", *static]
+    here = ", ".join([*(name for name, does in works.items() if does), *always])
     not_here = ", ".join(name for name, does in works.items() if not does)
     lines = [Text(f"Works here: {here}.")] + (
         [Text(f"Does not work: {not_here}.")] if not_here else []

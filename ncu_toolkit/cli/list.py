@@ -16,17 +16,21 @@ _SHOWN = ("name", "order", "kind", "title", "idea", "compared_with", "removes")
 _MARKS = {
     "step": "", "regression": "regression", "planted": "planted defect", "baseline": "baseline", "roof": "roof", "probe": "probe",
 }  # fmt: skip
-_LEGEND = "[planted defect]: slow on purpose. [roof]: runs at a limit of the hardware. [probe]: shows how the hardware works."
+_LEGEND = "[baseline]: a library's. [regression]: slower. [planted defect]: slow on purpose. [roof]: at a hardware limit. [probe]: a demonstration."
 
 
 @click.command("list")
 @options(
     families="Only this ladder; can be repeated, or separate names by commas.",
-    ideas=switch("Also show the idea of each kernel.", "--ideas/--no-ideas", default=False),
+    ideas=switch(
+        "Also show the idea of each kernel: what it changes.  [default: no]",
+        "--ideas/--no-ideas",
+        default=False,
+    ),
     form=formats(["text", "json"]),
 )
 def command(families: tuple[str, ...], ideas: bool, form: str) -> None:
-    """Show the ladders (series of kernels for one problem), their kernels (rungs) and ideas."""
+    """Show the kernels that come with the tool: ladders (series for one problem) and their rungs."""
     chosen = [*map(find_family, split(families))] or [*load_families().values()]
     pending = pending_rungs()
     if form == "json":
@@ -67,7 +71,7 @@ def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> 
         if ideas:
             what.append(f"\n{rung.idea}", style="dim")
         major, minor = rung.minimum_cc
-        needs = f"sm_{major}{minor}a" if rung.arch_specific else f"CC {major}.{minor}"
+        needs = f"sm_{major}{minor}{'a only' if rung.arch_specific else ' or later'}"
         rows.append((f"{rung.order:02d}", Text(rung.name, style="bold"), what, rung.removes, needs))
-    columns = ("", "rung", "what it is", "removes", "needs")
+    columns = ("", "rung", "what it is", "addresses", "needs")
     return grid(columns, rows, Text(family.name, style="bold"), overflow="fold")

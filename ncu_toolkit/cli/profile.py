@@ -81,13 +81,13 @@ def command(
 ) -> None:  # fmt: skip
     """Profile a program, or verify, time and profile kernels of a ladder, and write the report.
 
-    `ncu-toolkit profile -- ./app arguments` runs a program twice: PyTorch, Triton, CuPy, JAX or plain
-    CUDA. First it records what the program does and finds its step, then it profiles the kernels
-    that take most of the step's time. --launch-count, --launch-skip, --nvtx, --ranges, --kernel and --exclude-kernel select
+    `ncu-toolkit profile -- ./app arguments` profiles a program of PyTorch, Triton, CuPy, JAX or plain
+    CUDA. It runs twice: first it is recorded to find its step (one iteration of its main loop), then the
+    kernels that take most of the step's time are profiled. --launch-count, --launch-skip, --nvtx, --ranges, --kernel and --exclude-kernel select
     launches directly, and no step is looked for.
 
-    A kernel of a ladder must match a reference before it is measured. The kernel that it is
-    compared with is profiled too, so its page shows what changed from that one. The raw report stays next to the
+    A kernel of a ladder must match a reference before it is measured. The kernel before it
+    in the ladder is profiled too, and the page shows the difference. The raw report stays next to the
     pages, for the Nsight Compute GUI."""
     asked = LadderOptions(not no_timing, cache_control, redact or redact_source, redact_source)
     if resumed is not None:

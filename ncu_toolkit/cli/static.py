@@ -37,9 +37,9 @@ def command(
     sm_count: int | None, out: Output,
 ) -> None:  # fmt: skip
     """Analyse a kernel's compiled code: resources, occupancy, hot loops and the bottlenecks that
-    need no counters.
+    can be found without counters.
 
-    Needs nvcc and nvdisasm, but no GPU. The last lines name what only a profile can show.
+    Needs nvcc and nvdisasm, but no GPU. A line below the card names what only a profile can show.
     """
     values = parse_params(params, (what,))
     path = Path(what)

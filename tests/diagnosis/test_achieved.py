@@ -34,7 +34,7 @@ def test_few_programs_make_no_record_of_a_card(monkeypatch: pytest.MonkeyPatch) 
     known = {"host-sync": (2, 2, 3.0), "host-copy": (3, 0, 1.0)}
     monkeypatch.setattr(achieved, "FOLLOWED", known)
     assert achieved.tested("host-sync") is None
-    assert "in 2 short test programs" in glossary.record("host-sync")
+    assert "In 2 short test programs" in glossary.record("host-sync")
     assert achieved.tested("host-copy") == (0, 3), "that none became faster is shown too"
     assert "0 became faster, median speedup 1.00×" in glossary.record("host-copy")
     assert achieved.tested("fp32-matmul") is None

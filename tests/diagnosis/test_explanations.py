@@ -222,7 +222,7 @@ def pressed(queue: float, results: float, issue: float) -> Finding:
             "Warps spend 40",
             "fewer short scoreboard stalls",
         ),
-        (0.01, 0.05, 0.8, "instructions take up the issue slots", "fewer instructions in total"),
+        (0.01, 0.05, 0.8, "instructions take up issue slots", "fewer instructions in total"),
     ],
 )
 def test_pressure_says_which_it_is(

@@ -68,7 +68,7 @@ class UnitBar:
     """How busy a unit was, and how much of the launch's time its work needs at least.
 
     Both are 0-1. `busy` is measured (kernel/explain/sections.py); `share` is the time model's bound over
-    the duration, None where one of them is not known."""
+    the time that `busy` is of, None where one of them is not known."""
 
     resource: str
     label: str
@@ -232,14 +232,14 @@ class Card:
     @property
     def sureness(self) -> str:
         """How sure the cause is, not the gain: `clear cause`; of a roof `high confidence`, or what it
-        assumes. Empty where no cause was looked for."""
+        assumes. Empty where no cause was looked for, or code shows none."""
         if self.state == "together":
             return ""
         if self.state == "roof" and self.confidence == "medium":
             memory = self.bottleneck.endswith("-bandwidth")
             return f"unless it {'moves data it does not need' if memory else 'does unneeded work'}"
         sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
-        return sure or f"{self.confidence} confidence"
+        return sure or (self.confidence and f"{self.confidence} confidence")
 
     @property
     def busy(self) -> str:
@@ -275,8 +275,9 @@ class Card:
         """The headroom in words; empty where there is none to state."""
         if self.headroom is None or self.headroom > MOST:
             return ""
-        ends = {"issue": "issue slots", "empty launch": "the time of an empty launch"}
-        limit = ends.get(self.roof, self.roof) + self.assumed
+        limit = ("issue slots" if self.roof == "issue" else self.roof) + self.assumed
+        if self.roof == "empty launch" and self.time_us:
+            limit = f"starting and ending this grid, at least {units.duration(self.time_us / self.headroom)}"
         return f"best case if this is fixed: {factor_text(self.headroom)} (next limit: {limit})"
 
 

@@ -511,7 +511,7 @@ def answer(
         rest = f"{rest} {unknown}".lstrip()
     shown = min(top, cards)
     if len(kinds) > shown > 0:
-        rest = f"{rest} The cards below are of the first {shown}.".lstrip()
+        rest = f"{rest} Details of the first {shown} follow.".lstrip()
     return Answer(
         _headline(kinds, whole) if kinds or not notes else "",
         _kernels(kinds, total, top) if len(kinds) > 1 else None,
@@ -555,7 +555,7 @@ def _headline(kinds: Sequence[Kind], whole: Whole) -> str:
     if whole.kernels == 1:
         return (
             f"{kinds[0].card.kernel}: {launches} launches, {units.total(total, whole.untimed)} in total. "
-            "The card shows the median launch by time."
+            "Shown: the launch of median time."
         )
     gpus = list(dict.fromkeys(kind.card.gpu for kind in kinds if kind.card.gpu))
     where = "" if not gpus else f" on {gpus[0]}" if len(gpus) == 1 else f" on {len(gpus)} GPUs"

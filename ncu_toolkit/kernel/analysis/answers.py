@@ -21,6 +21,7 @@ from ncu_toolkit.kernel.analysis.analyze import Analysis, FileResult, LaunchResu
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.chain import chained
 from ncu_toolkit.kernel.diagnosis.rules import title
+from ncu_toolkit.kernel.diagnosis.time_model import NOISE
 from ncu_toolkit.kernel.explain.verdict import extents
 from ncu_toolkit.kernel.report.reader import partly
 
@@ -34,7 +35,7 @@ DIGEST_TOP: Final = 5
 #: What to do about a file that is incomplete.
 COPY_AGAIN: Final = "Copy or record it again"
 _NAME: Final = 60
-_SHARES_ONLY: Final = "Times depend on the GPU, so only shares and ratios are compared."
+_SHARES_ONLY: Final = "Times depend on the GPU, so their change is not given."
 #: Longest name of a kernel in a command that is to be copied.
 _LONGEST_WORD: Final = 200
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -304,8 +305,16 @@ def _first_line(comparison: Comparison) -> str:
         first = visible(gpus[0])
         return f"{first[:1].upper()}{first[1:]}. {_SHARES_ONLY}"
     if comparison.unpaired and comparison.total:
-        return differences.total(comparison.total.times_us, comparison.total.launches)
+        side = "old" if comparison.alone_old else "new"
+        how = f"because of kernels only in the {side} report" if _only_missing(comparison) else ""
+        return differences.total(comparison.total.times_us, comparison.total.launches, how)
     return ""
+
+
+def _only_missing(comparison: Comparison) -> bool:
+    """Whether the two sides differ only in kernels that one of them lacks, and no pair changed."""
+    same = all(x.time and abs(x.time.change or 0.0) < NOISE for x in comparison.pairs)
+    return same and not (comparison.alone_old and comparison.alone_new)
 
 
 def pair_name(pair: ComparedPair, longest: int = NAME) -> str:
@@ -422,7 +431,11 @@ def _kernels(comparison: Comparison, shown: ComparedPair | None) -> tuple[Table 
     more = counted(len(alone) - TOP, "more kernel")
     rest = f"{more} without a partner: {units.duration(left)}." if alone[TOP:] else ""
     if not comparison.unpaired:
-        return _pairs(comparison.ordered, rows), rest
+        single = not alone and [pair.old.name != pair.new.name for pair in comparison.pairs] == [
+            True
+        ]
+        why = "These two are compared because each report has only one kernel." * single
+        return replace(_pairs(comparison.ordered, rows), note=why), rest
     sides = [
         *(side for pair in comparison.pairs for side in (pair.old, pair.new)),
         *(side for side, _ in alone),
@@ -430,7 +443,9 @@ def _kernels(comparison: Comparison, shown: ComparedPair | None) -> tuple[Table 
     many = any(len(side.times_us) > 1 for side in sides)
     notes = ["Times are medians."] if many else []
     if shown is not None:
-        gone = ", which may now do the work of kernels that are gone" * bool(comparison.alone_old)
+        gone = ", which may now do the work of kernels that are gone" * (
+            bool(comparison.alone_old) and not _only_missing(comparison)
+        )
         notes.append(f"What follows is about {pair_name(shown)} only{gone}.")
     made = _pairs(comparison.ordered, rows, launches=many)
     return replace(made, note=" ".join(notes)), rest

@@ -203,8 +203,8 @@ def record(name: str) -> str:
     programs, faster, median = achieved.FOLLOWED.get(name, (0, 0, 0.0))
     who = {1: "it", 2: "both"}.get(programs, "all") if programs == faster else faster
     known = (
-        f"Coding agents followed the advice for this cause, wholly or in part, in {units.counted(programs, 'short test program')} "
-        f"with one known slow part: {who} became faster, {'median ' * (programs > 1)}speedup {units.ratio(median)}. "
+        f"In {units.counted(programs, 'short test program')} with one known slow part, coding agents followed this advice, wholly or "
+        f"in part: {who} became faster, {'median ' * (programs > 1)}speedup {units.ratio(median)}. "
         "Real programs have more than one slow part, so expect less. docs/advice.md has all programs."
     )
     return known if programs else ""
@@ -232,7 +232,7 @@ def _drawn(about: Mapping[str, Any]) -> Iterator[str]:
             yield f"  |{'|'.join(''.join(cells[at : at + panel['group']]) for at in parts)}|"
         yield f"  {panel['note']}"
     if about.get("kind") == "lanes":
-        yield "A digit is how many of the lanes touch that cell of memory."
+        yield f"A digit is how many of the drawn lanes touch that {about.get('cell', 'cell of memory')}."
     if legend := about.get("legend"):
         yield "  ".join(f"{a} {b}" for a, b in zip(_SHADES, legend.values(), strict=False))
 

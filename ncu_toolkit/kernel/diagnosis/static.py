@@ -35,6 +35,7 @@ from ncu_toolkit.kernel.diagnosis.rules import (
     KernelFacts,
     OpenQuestion,
     StaticFinding,
+    _addresses,
     locations,
     title,
 )
@@ -372,7 +373,7 @@ def _kernel(
         occupancy=fill,
         what_if=_what_if(fill) if fill else (),
         blocks=tuple(_occupancy(facts.cc, used, threads, 0) for threads in sizes),
-        regions=facts.regions[:LISTED],
+        regions=tuple(_addresses.with_conflicts(facts))[:LISTED],
         loops=sum(region.depth > 0 for region in facts.regions),
         bytes_in_flight=flying,
         findings=diagnose_code(facts),

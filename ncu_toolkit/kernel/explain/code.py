@@ -31,7 +31,7 @@ from ncu_toolkit.kernel.sass.opcodes import WARP_SIZE
 
 #: Unit of a region's cycles -> its name.
 UNITS: Final[Mapping[str, str]] = {
-    "issue": "issue slots", "fma": "FP32 pipe", "half": "FP16 pipe", "alu": "integer pipe",
+    "issue": "issue slots", "fma": "FMA pipe", "half": "FP16 pipe", "alu": "integer pipe",
     "fp64": "FP64 pipe", "special": "special functions", "tensor": "tensor pipe",
     "shared": "shared memory",
 }  # fmt: skip
@@ -104,9 +104,7 @@ def _kernels(kernels: Sequence[static.KernelAnalysis]) -> Table:
         Spec("registers", cell=lambda each: units.count(each.registers)),
         Spec("spilled", cell=_spilled, gives_way=2),
         Spec(
-            "shared",
-            cell=lambda each: units.si(each.shared_static + each.shared_dynamic, "B"),
-            gives_way=3,
+            "shared", cell=lambda k: units.si(k.shared_static + k.shared_dynamic, "B"), gives_way=3
         ),
         Spec("instructions", cell=lambda each: units.count(each.instructions), gives_way=1),
         Spec("first cause", cell=cause, numeric=False, shortest=16),
@@ -147,9 +145,9 @@ def _card(
         bottleneck=first.bottleneck if first else "",
         title=title(first.bottleneck) if first else "Nothing found in the code",
         gain="no estimate without a profile",
-        confidence=_CONFIDENCE[first.certainty] if first else "low",
+        confidence=_CONFIDENCE[first.certainty] if first else "",
         summary=visible(first.summary) if first else "Nothing in the code points to a bottleneck.",
-        where=tuple(places(kernel, first, texts)),
+        where=tuple(places(kernel, first, texts)) if first else (),
         do=(visible(first.advice),) if first else (),
         expect=visible(f"If this is the limit, a profile shows {small(first.look_for)}")
         if first
@@ -220,11 +218,9 @@ def _resources(kernel: static.KernelAnalysis, of: str) -> Table:
     at, spilled = kernel.live_at, kernel.spill_stores
     place = f"{at.file}:{at.line}" if at.line else f"{at.address:#x}"
     peak = f"{kernel.live_registers} live of {kernel.registers} at {place}"
-    spills = (
-        "not recorded in a cubin"
-        if spilled is None
-        else f"{units.count(spilled + (kernel.spill_loads or 0))} bytes"
-    )
+    spills = "not recorded in a cubin"
+    if spilled is not None:
+        spills = f"{units.count(spilled + (kernel.spill_loads or 0))} bytes"
     shared = f"{units.count(kernel.shared_static)} static + {units.count(kernel.shared_dynamic)} dynamic bytes per block"
     flight = kernel.bytes_in_flight
     rows = [
@@ -271,7 +267,8 @@ def _loops(kernel: static.KernelAnalysis, of: str) -> Table:
         Spec("loads in flight", cell=_in_flight, gives_way=2),
         Spec("busiest", cell=_busiest, numeric=False),
     )  # fmt: skip
-    note = "Per thread and iteration, without inner loops."
+    pass_ = " and iteration of the compiled loop, without inner loops" if kernel.loops else ""
+    note = f"Per thread{pass_}. Busiest: of the units in the SM."
     return table(f"{of}{name}", columns, kernel.regions, note)
 
 
@@ -415,6 +412,8 @@ def _cycles(region: Region, of: str) -> Table:
         for unit, n in ranked
         if n
     ]
+    memory = units.significant(region.memory_cycles) if region.memory_cycles else ""
+    rows.append(("device memory", memory and f"{memory} cycles without cache hits"))
     rows.append((_OWN, f"{region.dependency_cycles} cycles in each warp"))
     rows += [("instruction mix", kinds(region, _KINDS)), ("access widths", widths(region))]
     what = "iteration of the first loop" if region.depth else "run through the code"
@@ -440,7 +439,7 @@ def widths(region: Region) -> str:
 
 def _evidence(finding: StaticFinding, of: str, on_card: bool) -> Table:
     """The figures behind a finding, with its words unless they are `on_card`."""
-    name = f"{of}{title(finding.bottleneck)} ({finding.certainty})"
+    name = f"{of}{title(finding.bottleneck)} ({finding.certainty.replace('certain', 'clear')})"
     note = "" if on_card else f"{finding.summary} {finding.advice}"
     return evidence(name, finding.evidence, note)
 
@@ -557,11 +556,9 @@ def _facts(profile: Profile, code: static.ProfiledCode) -> list[Fact]:
     in_flight = "bytes of global loads that an SM can have in flight"
     in_flight += " in the first loop" if loops else ""
     size = f"{units.count(len(facts.function.instructions))} instructions, {units.counted(loops, 'loop')}"
-    filled = (
-        Cell(f"{units.percent(fill.fraction)}, {limit}", fill.fraction)
-        if fill
-        else missing("the limits of this architecture are not known")
-    )
+    filled = missing("the limits of this architecture are not known")
+    if fill:
+        filled = Cell(f"{units.percent(fill.fraction)}, {limit}", fill.fraction)
     return [
         registers(profile),
         Fact("Live registers", Cell(f"{peak} at {visible(where)}", peak, highest)),
@@ -612,9 +609,7 @@ def _regions(code: static.ProfiledCode) -> Table:
         spec("Loads in flight", flight, "the most that one thread can have in flight"),
         spec("Busiest", busiest, "fewest SM cycles of one iteration of a warp, for the busiest unit"),
     ]  # fmt: skip
-    caption = (
-        "Loops with most work, for one thread and one iteration"
-        if looped
-        else "The whole code, which has no loop, for one thread"
-    )
+    caption = "The whole code, which has no loop, for one thread"
+    if looped:
+        caption = "Loops with most work, for one thread and one iteration"
     return table(caption, specs, code.facts.regions[:LISTED], key="static-regions")

@@ -76,10 +76,10 @@ def headline(name: str, old: float | None, new: float | None) -> str:
     return f"{name}: {units.faster(old / new)} ({units.duration(old)} → {units.duration(new)})"
 
 
-def total(times_us: tuple[float, float], launches: tuple[int, int]) -> str:
-    """Two sums of times in one line: `Total: 1.05 ms → 182 µs, 5.77× faster (7 launches → 1)`."""
+def total(times_us: tuple[float, float], launches: tuple[int, int], how: str = "") -> str:
+    """Two sums of times: `Total: 1.05 ms → 182 µs, 5.77× faster (7 launches → 1)`, or `how`."""
     old, new = times_us
-    how = "no difference" if _alike(old, new) else units.faster(old / new)
+    how = how or ("no difference" if _alike(old, new) else units.faster(old / new))
     counts = f"{units.counted(launches[0], 'launch', 'launches')} → {launches[1]}"
     return f"Total: {units.duration(old)} → {units.duration(new)}, {how} ({counts})"
 
@@ -109,10 +109,9 @@ class PredictedGain:
         """Where what was achieved lies: below, above or inside the interval; empty without one."""
         if self.interval is None:
             return ""
-        low = self.interval[0]
-        return (
-            "below" if self.achieved < low else "above" if self.achieved > self._end else "inside"
-        )
+        if self.inside:
+            return "inside"
+        return "below" if self.achieved < self.interval[0] else "above"
 
     @property
     def _end(self) -> float:
@@ -171,7 +170,7 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
             "The source cannot be compared, because a report has none (collect it with --import-source yes)."
         )
     elif difference is None and before.launch.function == after.launch.function:
-        points.append("The source is the same.")
+        points.append(f"The source of {_label(after)} is the same.")
     elif difference is None:
         points.append("Both kernels come from the same lines of source.")
     return Differences(
@@ -305,28 +304,23 @@ def _waiting(before: Profile, after: Profile, most: int | None = None) -> Table 
     sides = figures.stall_shares(before), figures.stall_shares(after)
     if not all(sides):
         return None
-    found = [
-        each
-        for each in compare.by_reason(*sides, "fraction")
-        if max(each.before or 0.0, each.after or 0.0) >= _SHARE
-    ]
-    found.sort(
-        key=lambda each: (
-            -abs(each.moved) if most else -max(each.before or 0.0, each.after or 0.0),
-            each.name,
-        )
-    )
+
+    def larger(each: Change) -> float:
+        return max(each.before or 0.0, each.after or 0.0)
+
+    found = [x for x in compare.by_reason(*sides, "fraction") if larger(x) >= _SHARE]
+    found.sort(key=lambda x: (-abs(x.moved) if most else -larger(x), x.name))
     return _figures(
         "Stalls: shares of a warp's time",
         found[: most or _ROWS],
-        Spec("waiting", cell=lambda each: each.label, numeric=False),
+        Spec("warp state", cell=lambda each: each.label, numeric=False),
         lambda value, _: card.whole_percent(value or 0.0),
     )
 
 
-def _points(old: float, new: float) -> str:
-    """How far a share (0-1) moved, in points of a percent."""
-    moved = round(100 * (new - old))
+def _points(old: float, new: float, whole: bool) -> str:
+    """How far a share (0-1) moved, in points of a percent; or by how many `whole` ones shown."""
+    moved = round(100 * new) - round(100 * old) if whole else round(100 * (new - old))
     return f"{moved:+d} point{'' if abs(moved) == 1 else 's'}" if moved else SAME
 
 
@@ -375,17 +369,17 @@ def _figures(
         first,
         Spec("old", cell=lambda each: shown(each.before, each.unit)),
         Spec("new", cell=lambda each: shown(each.after, each.unit)),
-        Spec("change", cell=_change, gives_way=1),
+        Spec("change", cell=lambda each: _change(each, whole=shown is not _quantity), gives_way=1),
     )
     return table(title, columns, [each for each in found if each.before or each.after])
 
 
-def _change(change: Change) -> str:
+def _change(change: Change, whole: bool) -> str:
     """New over old; of shares their difference."""
     if change.before is None or change.after is None:
         return units.NOT_AVAILABLE
     if change.unit == "fraction":
-        return _points(change.before, change.after)
+        return _points(change.before, change.after, whole)
     if change.before == change.after:
         return SAME
     if not change.before or not change.after:
@@ -451,9 +445,9 @@ def _lines(before: Profile, after: Profile, most: int | None = None) -> Table | 
         hottest = [hot for hot in hottest if weight(hot) >= _SHARE]
     columns: tuple[Spec[_Hot], ...] = (
         Spec("source line", cell=lambda hot: visible(hot.text.strip(), CODE, keep="\t").replace("\t", " "), numeric=False, code=True),
-        Spec("old line", cell=lambda hot: hot.places[0] or "–", gives_way=1),
+        Spec("line in old", cell=lambda hot: hot.places[0] or "–", gives_way=1),
         Spec("old", cell=lambda hot: card.whole_percent(hot.shares[0])),
-        Spec("new line", cell=lambda hot: hot.places[1] or "–", gives_way=2),
+        Spec("line in new", cell=lambda hot: hot.places[1] or "–", gives_way=2),
         Spec("new", cell=lambda hot: card.whole_percent(hot.shares[1])),
     )  # fmt: skip
     return table("Source: shares of the samples by line", columns, hottest)
@@ -476,11 +470,12 @@ def _difference(before: Profile, after: Profile) -> Listing | None:
     if not lines and before.launch.function != after.launch.function:
         own = [_own_lines(*each) for each in zip(sides, names, strict=True)]
         lines = diff(*own) if all(own) else ()
-        kernels = " → ".join(
-            card.kernel_label(each.launch.function, each.launch.kernel) for each in sides
-        )
-        title = f"{kernels} in {title}"
+        title = f"{' → '.join(map(_label, sides))} in {title}"
     return Listing(f"Source: the difference of {title}", lines) if lines else None
+
+
+def _label(profile: Profile) -> str:
+    return card.kernel_label(profile.launch.function, profile.launch.kernel)
 
 
 def _own_lines(profile: Profile, name: str) -> list[str]:
@@ -488,9 +483,7 @@ def _own_lines(profile: Profile, name: str) -> list[str]:
     with an instruction. Nothing where it is not found."""
     text = profile.sources[name].splitlines()
     word = re.escape(_short(profile.launch.function))
-    at = [
-        row.line for row in profile.instructions if row.file == name and 0 < row.line <= len(text)
-    ]
+    at = [x.line for x in profile.instructions if x.file == name and 0 < x.line <= len(text)]
     named = [i for i, line in enumerate(text, 1) if re.search(rf"\b{word}\s*\(", line)]
     first = max((i for i in named if at and i <= statistics.median_low(at)), default=0)
     last = max((line for line in at if line >= first), default=0)

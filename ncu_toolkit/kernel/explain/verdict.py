@@ -61,8 +61,8 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {"compute": PIPES, "memory": MEMO
 _CALLERS: Final = 3
 #: What its figures come from, in words, by the keys of SECTIONS in kernel/diagnosis/kernel.py.
 _INPUTS: Final[Mapping[str, str]] = {
-    "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "instruction counts",
-    "global_load_sectors": "memory tables", "dram_bytes": "memory traffic",
+    "stalls": "stall reasons", "issue_active": "issue slots", "opcodes": "opcode counts",
+    "global_load_sectors": "memory tables", "dram_bytes": "DRAM traffic",
     "fma_pipe_active": "pipe use", "theoretical_occupancy": "occupancy", "duration": "time",
 }  # fmt: skip
 #: Part of a line's samples that wait for another line, from which on that is the line to read: as
@@ -112,11 +112,14 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
 
 
 def _assumed(room: Headroom, finding: Finding) -> str:
-    """What the headroom takes for granted (`BEYOND_ROOF`): `, assuming 20 % less FP32 work`."""
-    if room.resource in (*finding.relieves, time_model.LAUNCH) or (finding.speedup or 0.0) <= 1:
+    """How much of the time that unit needs, and what the headroom takes for granted (`BEYOND_ROOF`):
+    `, 39.9 % of the time, assumed to fall by 20 %`."""
+    if room.resource == time_model.LAUNCH:
         return ""
-    part, name = whole_percent(1 - 1 / time_model.BEYOND_ROOF), resource_name(room.resource)
-    return f", assuming {part} {'fewer instructions' if name == 'issue' else f'less {name} work'}"
+    if room.resource in finding.relieves or (finding.speedup or 0.0) <= 1:
+        return f", still {units.percent(1 / room.factor)} of the time"
+    needs, part = time_model.BEYOND_ROOF / room.factor, 1 - 1 / time_model.BEYOND_ROOF
+    return f", {units.percent(needs)} of the time, assumed to fall by {whole_percent(part)}"
 
 
 def of_finding(shown: Card, finding: Finding) -> Card:
@@ -258,10 +261,11 @@ def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[Unit
     # the last places are kept for these two
     kept = [name for name in dict.fromkeys((limit, "dram")) if name in ranked[BARS:]]
     chosen = [*ranked[: BARS - len(kept)], *kept]
+    found = [(name, used[name]) for name in sorted(chosen, key=lambda name: -used[name].busy)]
     return tuple(
-        UnitBar(name, resource_name(name), used[name].least, name == limit, used[name].busy)
-        for name in sorted(chosen, key=lambda name: -used[name].busy)
-    )
+        UnitBar(name, resource_name(name), x.least and min(x.busy, x.least / (x.of_all or 1.0)), name == limit, x.busy)
+        for name, x in found
+    )  # fmt: skip
 
 
 #: Functions of CUDA that launch a kernel, with nvcc's stubs around them.

@@ -177,7 +177,7 @@ def _region(loop: Loop, code: tuple[SassInstruction, ...], cc: tuple[int, int]) 
         return sum(width(i.opcode) for i in code if i.base in opcodes)
 
     conditional = loop.conditional & {i.address for i in code}
-    requested = sum(width(i.opcode) * _weight(i, conditional) for i in code if i.base in _GLOBAL)
+    requested = sum(width(i.opcode) * weight(i, conditional) for i in code if i.base in _GLOBAL)
     opcodes = Counter(i.opcode for i in code)
     kinds = Counter(kind(i.opcode) for i in code)
     places = Counter((i.file, i.line) for i in code if i.file)
@@ -223,7 +223,7 @@ def _memory_bytes(cc: tuple[int, int]) -> float:
     return sm.sheet.bytes_per_cycle if sm is not None and sm.sheet is not None else MEMORY_BYTES
 
 
-def _weight(instruction: SassInstruction, conditional: Set[int]) -> float:
+def weight(instruction: SassInstruction, conditional: Set[int]) -> float:
     return _CONDITIONAL_WEIGHT if instruction.address in conditional else 1.0
 
 
@@ -237,12 +237,12 @@ def unit_cycles(
     Instructions at the addresses in `conditional` have _CONDITIONAL_WEIGHT (1/2)."""
     counts: dict[str, float] = defaultdict(float)
     for i in code:
-        counts[i.base] += _weight(i, conditional)
+        counts[i.base] += weight(i, conditional)
     found: dict[str, float] = {"issue": sum(counts.values()) / SCHEDULERS}
     moved = [i for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
     found["shared"] = (
         sum(
-            max(1.0, width(i.opcode) * WARP_SIZE / _SHARED_BYTES) * _weight(i, conditional)
+            max(1.0, width(i.opcode) * WARP_SIZE / _SHARED_BYTES) * weight(i, conditional)
             for i in moved
         )
         + counts["SHFL"]
@@ -253,7 +253,7 @@ def unit_cycles(
         of[kind(name)] += n
     imad, on_alu = counts["IMAD"], sum(counts[name] for name in _FLOAT_ON_ALU)
     special = sum(counts[name] for name in _XU)
-    tensor = sum(_tensor_flops(i) * _weight(i, conditional) for i in code)
+    tensor = sum(_tensor_flops(i) * weight(i, conditional) for i in code)
     # unit: what a thread requests of it, and the rate it gives (base/hardware/specs.py)
     work = {
         "fma": (of["fp32"] - on_alu + imad, "fp32"), "half": (of["fp16"], "half2"), "special": (special, "special"),

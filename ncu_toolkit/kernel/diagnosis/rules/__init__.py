@@ -10,6 +10,7 @@ ids with underscores, and no other file names an id."""
 from __future__ import annotations
 
 import importlib
+import ntpath
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -327,19 +328,16 @@ def grid(facts: KernelFacts) -> tuple[Evidence, ...]:
 
 
 def locations(rows: Sequence[SassInstruction], what: str) -> tuple[Location, ...]:
-    """The three source lines that hold most of `rows`, each by its first instruction."""
+    """The three source lines that hold most of `rows`, each by its first instruction, or the
+    opcode of several alike."""
     lines: dict[tuple[str, int], list[SassInstruction]] = {}
     for row in rows:
         lines.setdefault((row.file, row.line), []).append(row)
     heaviest = sorted(lines.values(), key=lambda group: -len(group))[:3]
-    return tuple(
-        Location(
-            g[0].file.replace("\\", "/").rsplit("/", 1)[-1],
-            g[0].line,
-            g[0].address,
-            g[0].sass,
-            len(g) / len(rows),
-            what,
-        )
-        for g in heaviest
-    )
+    places = []
+    for first, *more in heaviest:
+        alike = more and {row.opcode for row in more} == {first.opcode}
+        name, sass = ntpath.basename(first.file), first.opcode if alike else first.sass
+        share = (1 + len(more)) / len(rows)
+        places.append(Location(name, first.line, first.address, sass, share, what))
+    return tuple(places)

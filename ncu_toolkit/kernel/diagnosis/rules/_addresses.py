@@ -3,11 +3,13 @@ need of their bytes, and a layout of shared memory without conflicts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ncu_toolkit.base.core.units import count, counted
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts
+from ncu_toolkit.kernel.sass.cost import Region, weight
 from ncu_toolkit.kernel.sass.opcodes import SassInstruction
 
 if TYPE_CHECKING:  # both need NumPy, which the Python inside ncu has not
@@ -57,6 +59,18 @@ def wasteful(facts: KernelFacts, *, shared: bool, tolerated: float) -> Wasteful 
     if not worst or (looped and not any(row.address in looped for row in rows)):
         return None
     return Wasteful(rows, found, beyond / total)
+
+
+def with_conflicts(facts: KernelFacts) -> Iterator[Region]:
+    """The regions, with the cycles that bank conflicts add where addresses are known."""
+    code, found = facts.function.instructions, in_code(facts).items()
+    more = {code[n].address: (x.wavefronts or 0.0) - x.least_wavefronts for n, x in found}
+    for region in facts.regions:
+        beyond = sum(
+            max(0.0, more.get(i.address, 0.0)) * weight(i, region.conditional) for i in region.code
+        )
+        shared = {"shared": region.cycles.get("shared", 0.0) + beyond} if beyond else {}
+        yield replace(region, cycles={**region.cycles, **shared})
 
 
 def apart(access: Access) -> str:

@@ -1,32 +1,30 @@
-"""Many threads update the same few addresses by atomic operations, which then happen one after
-another.
+"""Many threads update the same few addresses by atomic operations, which then happen one after another.
 
 What it is
-An atomic update is done in the L2 slice (or the SM's shared memory) that owns the address. Updates
-to one address are serial, however many threads ask.
+An atomic update is done in the L2 slice (or the SM's shared memory) that owns the address. Updates to one address are
+serial, however many threads ask.
 
 Why it costs time
-Thousands of threads queue for one counter: the queue to L1 fills (LG throttle), results come back
-late (long scoreboard), or, in shared memory, lanes retry in turn (short scoreboard, MIO throttle).
+Thousands of threads queue for one counter: the queue to L1 fills (LG throttle), results come back late (long
+scoreboard), or, in shared memory, lanes retry in turn (short scoreboard, MIO throttle).
 
 How to confirm
-The stalls are at ATOM, RED or ATOMS instructions, or at loads behind them; the busiest of the L2
-atomic units is busy, whatever the mean of all; or shared atomics repeat; or samples are in a loop of
-LDS, ATOMS.CAST.SPIN (ATOM.CAS) and BRA that warps pass many times for each update.
+The stalls are at ATOM, RED or ATOMS instructions, or at loads behind them; the busiest of the L2 atomic units is busy,
+whatever the mean of all; or shared atomics repeat; or samples are in a loop of LDS, ATOMS.CAST.SPIN (ATOM.CAS) and BRA
+that warps pass many times for each update.
 
 What to change
-Where lanes scatter over few addresses (a histogram), count in a copy per block in shared memory, and
-add it up at the block's end; a grid stride makes such ends few. Where all lanes add to one address,
-reduce within the warp first (shuffles, __reduce_add_sync), then within the block. Sums of floats and of
-64 bits in shared memory are compare-and-swap loops: use 32-bit integers there, or one lane per warp.
+Where lanes scatter over few addresses (a histogram), count in a copy per block in shared memory, and add it up at the
+block's end; a grid stride makes such ends few. Where all lanes add to one address, reduce within the warp first
+(shuffles, __reduce_add_sync), then within the block. Sums of floats and of 64 bits in shared memory are
+compare-and-swap loops: use 32-bit integers there, or one lane per warp.
 
 When the advice is wrong
-When addresses are spread, atomics run at close to the speed of stores. Aggregation costs
-instructions that a rare atomic does not repay.
+When addresses are spread, atomics run at close to the speed of stores. Aggregation costs instructions that a rare
+atomic does not repay.
 
 Source
-CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide, "Atomic
-Functions".
+CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide, "Atomic Functions".
 """
 
 import re

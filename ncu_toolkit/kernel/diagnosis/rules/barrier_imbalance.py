@@ -1,29 +1,29 @@
 """Warps of a block wait at a barrier for a slower sibling.
 
 What it is
-__syncthreads() holds every warp of the block until the last arrives. When one warp has more to do
-(a reduction's last warp, a loader warp, a serial part by thread 0), the others wait for it.
+__syncthreads() holds every warp of the block until the last arrives. When one warp has more to do (a reduction's last
+warp, a loader warp, a serial part by thread 0), the others wait for it.
 
 Why it costs time
 Waiting warps issue nothing. With few blocks on the SM, no other warp can run.
 
 How to confirm
-Barrier stalls are a large part of a warp's time, right after particular BAR instructions, and what precedes
-them is uneven.
+Barrier stalls are a large part of a warp's time, right after particular BAR instructions, and what precedes them is
+uneven.
 
 What to change
-Fewer barriers (__syncwarp or shuffles within a warp), equal work before each, smaller blocks so
-that more of them overlap, split arrive and wait, and no serial part by one thread between barriers.
+Fewer barriers (__syncwarp or shuffles within a warp), equal work before each, smaller blocks so that more of them
+overlap, split arrive and wait, and no serial part by one thread between barriers.
 
 When the advice is wrong
-When all warps wait for the same late load, the barrier only shows the latency: prefetch. When warps
-wait longer for shuffles than at barriers, they arrive late because of the shuffles. When warps wait for a
-copy before the barrier, see Waiting for asynchronous copies. Samples at WARPGROUP.DEPBAR are time of
-the tensor cores, which the profiler counts as barrier; they are left out here.
+When all warps wait for the same late load, the barrier only shows the latency: prefetch. When warps wait longer for
+shuffles than at barriers, they arrive late because of the shuffles. When warps wait for a copy before the barrier, see
+Waiting for asynchronous copies. Samples at WARPGROUP.DEPBAR are time of the tensor cores, which the profiler counts as
+barrier; they are left out here.
 
 Source
-Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide,
-"Synchronization Functions".
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (barrier); CUDA C++ Programming Guide, "Synchronization
+Functions".
 """
 
 from dataclasses import replace
@@ -82,7 +82,7 @@ def find(k: Kernel) -> Outcome:
     few, lone = None, ""
     if alone:
         few = alone[0]
-        lone = f" Only {percent(few.value)} of the warps execute the code where most of the remaining time is spent."
+        lone = f" Most of the time outside the barriers is in code that only {percent(few.value)} of the warps execute."
     kinds = tuple(kind for kind in (*attribution.KINDS, "other") if kind != "tensor")
     places = k.locate_stall("barrier", kinds)
     removal = Removal("without waiting at barriers", stalls={"barrier": 1 - own})

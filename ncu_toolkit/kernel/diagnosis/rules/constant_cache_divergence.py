@@ -1,33 +1,31 @@
-"""The lanes of a warp read different addresses of constant memory, which the constant cache serves
-one after another, or walk a table that does not stay in that cache.
+"""The lanes of a warp read different addresses of constant memory, which the constant cache serves one after another, or
+walk a table that does not stay in that cache.
 
 What it is
-The constant cache is built for broadcasts of a few values: one address for the whole warp. Each further
-address among the lanes costs another request, and a table larger than its 2 KB is fetched again and again.
+The constant cache is built for broadcasts of a few values: one address for the whole warp. Each further address among
+the lanes costs another request, and a table larger than its 2 KB is fetched again and again.
 
 Why it costs time
-A table in __constant__ memory indexed by the thread takes up to 32 requests for one warp's load,
-while everything behind it queues.
+A table in __constant__ memory indexed by the thread takes up to 32 requests for one warp's load, while everything
+behind it queues.
 
 How to confirm
-The constant cache is busy for many cycles per load (LDC), well above the one or two of a broadcast, and
-short scoreboard or MIO throttle stalls sit at LDC and its consumers. Or warps wait for constants
-(IMC miss) most of their time. A busy constant cache alone
-shows nothing: many broadcasts keep it as busy.
+The constant cache is busy for many cycles per load (LDC), well above the one or two of a broadcast, and short
+scoreboard or MIO throttle stalls sit at LDC and its consumers. Or warps wait for constants (IMC miss) most of their
+time. A busy constant cache alone shows nothing: many broadcasts keep it as busy.
 
 What to change
-Put the table into shared memory or read it through the read-only path of global memory (const
-__restrict__, LDG.CONSTANT). Keep __constant__ for values that all lanes read together. Where a table
-is walked, apply each entry to several elements of a thread.
+Put the table into shared memory or read it through the read-only path of global memory (const __restrict__,
+LDG.CONSTANT). Keep __constant__ for values that all lanes read together. Where a table is walked, apply each entry to
+several elements of a thread.
 
 When the advice is wrong
-Kernel parameters are constants too, and are read as broadcasts; short kernels spend a visible share
-on them without any defect.
+Kernel parameters are constants too, and are read as broadcasts; short kernels spend a visible share on them without any
+defect.
 
 Source
-CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profiling Guide, "IDC"
-(indexed constant cache) and "IMC miss"; 2 KB: "Dissecting the NVIDIA Volta GPU Architecture via
-Microbenchmarking" (Jia et al.).
+CUDA C++ Best Practices Guide, "Constant Memory"; Nsight Compute Kernel Profiling Guide, "IDC" (indexed constant cache)
+and "IMC miss"; 2 KB: "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (Jia et al.).
 """
 
 import re

@@ -1,15 +1,13 @@
 """Double-precision arithmetic limits the kernel, often by accident: a literal without f is enough.
 
 What it is
-FP64 runs at half of the FP32 rate on A100 and H100, at 1/32 or 1/64 on most others. A literal like
-0.1, or a math function without its f, turns a float expression into double precision, with a
-conversion on either side. (A literal that float holds exactly, like 0.5, costs nothing where the
-result is a float: the compiler computes in float.)
+FP64 runs at half of the FP32 rate on A100 and H100, at 1/32 or 1/64 on most others. A literal like 0.1, or a math
+function without its f, turns a float expression into double precision, with a conversion on either side. (A literal
+that float holds exactly, like 0.5, costs nothing where the result is a float: the compiler computes in float.)
 
 Why it costs time
-The FP64 pipe, and the special-function pipe that converts between the types, are far slower than
-the FMA pipe. Division, roots and sines in double are long software sequences: a division is eight FP64
-instructions and more.
+The FP64 pipe, and the special-function pipe that converts between the types, are far slower than the FMA pipe.
+Division, roots and sines in double are long software sequences: a division is eight FP64 instructions and more.
 
 How to confirm
 DFMA, DMUL or DADD in the mix, F2F conversions next to them, and FP64 or XU as the busiest pipe.
@@ -21,12 +19,12 @@ compensated float sum). Where double is meant, multiply by reciprocals instead o
 the same.
 
 When the advice is wrong
-Where double precision is meant, this is the arithmetic roof of this GPU: use its FP64 tensor cores
-(DMMA) for matrix products where it has them.
+Where double precision is meant, this is the arithmetic roof of this GPU: use its FP64 tensor cores (DMMA) for matrix
+products where it has them.
 
 Source
-CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); CUDA C++ Best Practices
-Guide, "Promotions and Truncations".
+CUDA C++ Programming Guide, "Arithmetic Instructions" (throughput table); CUDA C++ Best Practices Guide, "Promotions and
+Truncations".
 """
 
 import re
@@ -104,7 +102,7 @@ RECIPROCAL: Final = "Multiply by the reciprocal where the divisor is a constant 
 #: Advice where double precision is no accident, and where it is.
 FLOAT: Final = "Use float if it is accurate enough."
 _SINGLE: Final[Mapping[str, str]] = {
-    "cuda": "Make literals (0.5f), constants (constexpr double, M_PI) and functions (sinf) single precision: one double operand makes the "
+    "cuda": "Write 0.5f for 0.5, constexpr float for constexpr double, float(M_PI) and sinf: one double operand makes the "
             "whole expression double. nvcc -Xptxas -warn-double-usage names what is left.",
     "triton": "Load or cast to single precision before the arithmetic (x.to(tl.float32)), and pass float32 tensors and scalars.",
     "numba": "Write np.float32(0.5) for literals and constants, and pass float32 scalars and arrays: Python's and NumPy's floats are double, "

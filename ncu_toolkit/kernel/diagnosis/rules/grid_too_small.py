@@ -1,28 +1,25 @@
 """The launch has too few blocks or threads to fill the GPU, so SMs are idle from the start.
 
 What it is
-Blocks are distributed to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM
-runs fewer warps than it could.
+Blocks are distributed to SMs. With fewer blocks than SMs some get none; with fewer than fit, each SM runs fewer warps
+than it could.
 
 Why it costs time
 Idle SMs do nothing, and a block alone on an SM has few warps to hide its latencies with.
 
 How to confirm
-Less than one wave, and fewer blocks than SMs. If every SM has a block: warps wait for results
-(scoreboards, fixed latencies) for a good part of their time, which more warps would hide.
+Less than one wave, and fewer blocks than SMs. If every SM has a block: warps wait for results (scoreboards, fixed
+latencies) for a good part of their time, which more warps would hide.
 
 What to change
-Split a block's loop over more blocks, by a second dimension of the grid, and combine (split-K); or
-smaller blocks, with fewer results each. If nothing can be split, several problems in one launch, or
-other kernels concurrently in streams.
+Split a block's loop over more blocks, by a second dimension of the grid, and combine (split-K); or smaller blocks, with
+fewer results each. If nothing can be split, several problems in one launch, or other kernels concurrently in streams.
 
 When the advice is wrong
-When the problem is that small, a few microseconds of latency are all there is: fuse it with its
-neighbours or leave it.
+When the problem is that small, a few microseconds of latency are all there is: fuse it with its neighbours or leave it.
 
 Source
-CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute's LaunchConfiguration
-rule ("Small Grid").
+CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; Nsight Compute's LaunchConfiguration rule ("Small Grid").
 """
 
 from typing import Final
@@ -47,8 +44,8 @@ FEW: Final = Threshold(64.0, "threads for each SM: two warps, of which none hide
 #: What the kernel's author does, and then what its caller does.
 SPLIT: Final = (
     "Split each block's loop over more blocks, by a second dimension of the grid. There should be several blocks per SM. "
-    "A second kernel combines the partial results or, in a scan, adds to each chunk the sum of those before it.",
-    "Or give each thread fewer results. Let a warp or a block compute a result that now takes a thread a whole loop, such as a row.",
+    "A second kernel combines the partial results (in a scan, it adds to each chunk the total of the chunks before it).",
+    "Or give each thread fewer results. Where one thread loops over a row for one result, let a warp or a block compute it.",
     "If nothing can be split, run independent kernels concurrently in streams.",
 )
 _TRITON: Final = (

@@ -1,28 +1,26 @@
 """The code does not fit into the instruction cache, so warps wait for their next instruction.
 
 What it is
-Instructions are fetched through small caches: about 768 instructions of 16 bytes for each
-scheduler, about 128 KiB per SM, then L2. Loops unrolled too far, or many long paths taken by different warps,
-overflow them.
+Instructions are fetched through small caches: about 768 instructions of 16 bytes for each scheduler, about 128 KiB per
+SM, then L2. Loops unrolled too far, or many long paths taken by different warps, overflow them.
 
 Why it costs time
 A warp whose next instruction is not there cannot issue, whatever else is ready.
 
 How to confirm
-The no-instruction stall is a large part of a warp's time in a loop that runs long, and the hot code
-is larger than the cache.
+The no-instruction stall is a large part of a warp's time in a loop that runs long, and the hot code is larger than 768
+instructions.
 
 What to change
-Unroll less (#pragma unroll with a number), keep rare paths out of line (__noinline__), use one code
-path for all warps at a time, split the kernel.
+Unroll less (#pragma unroll with a number), keep rare paths out of line (__noinline__), use one code path for all warps
+at a time, split the kernel.
 
 When the advice is wrong
-A short launch runs its code for the first time: the stall comes from the cold start, not from
-unrolling.
+A short launch runs its code for the first time: the stall comes from the cold start, not from unrolling.
 
 Source
-Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Jia et al.,
-"Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (L0 12 KiB, L1.5 128 KiB).
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (no instruction); Jia et al., "Dissecting the NVIDIA Volta
+GPU Architecture via Microbenchmarking" (L0 12 KiB, L1.5 128 KiB).
 """
 
 from collections.abc import Mapping

@@ -1,27 +1,27 @@
 """The L1 cache or shared memory of each SM delivers as fast as it can.
 
 What it is
-L1 and shared memory are one unit with one data stage (128 bytes per cycle), one tag stage (a line
-per cycle) and one load/store pipe (an instruction per cycle) in each SM.
+L1 and shared memory are one unit with one data stage (128 bytes per cycle), one tag stage (a line per cycle) and one
+load/store pipe (an instruction per cycle) in each SM.
 
 Why it costs time
 Time is then instructions, lines or wavefronts, over one per cycle.
 
 How to confirm
-The load/store pipe, the tag stage or the data stage is near its peak, and no bank conflicts,
-scattered accesses or narrow loads inflate the work.
+The load/store pipe, the tag stage or the data stage is near its peak, and no bank conflicts, scattered accesses or
+narrow loads inflate the work.
 
 What to change
-Keep more in registers (a larger tile of results per thread); use wider loads; broadcast by
-shuffles; on tensor cores feed operands from shared memory directly (wgmma).
+Keep more in registers (a larger tile of results per thread); use wider loads; broadcast by shuffles; on tensor cores
+feed operands from shared memory directly (wgmma).
 
 When the advice is wrong
-Where wasteful accesses fill it, their own findings say more. A roof reached with useful wavefronts
-only moves by needing fewer of them.
+Where wasteful accesses fill it, their own findings say more. A roof reached with useful wavefronts only moves by
+needing fewer of them.
 
 Source
-Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting the NVIDIA Volta GPU
-Architecture via Microbenchmarking".
+Nsight Compute Kernel Profiling Guide, "L1/TEX Cache"; Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking".
 """
 
 from typing import Final
@@ -128,7 +128,7 @@ def _candidates(k: Kernel) -> str:
         return "The report cannot tell whether useful data, scattered accesses or bank conflicts do that."
     if passes > PASSES.value:
         takes = f"Each request takes {units.significant(passes)} wavefronts, where even the widest coalesced access takes only {PASSES.value:g}."
-        return f"{takes} Lanes access scattered global addresses, conflict in shared-memory banks, or update one address."
+        return f"{takes} Possible reasons: scattered global addresses, bank conflicts, or atomics on one address."
     few = f"{units.significant(passes)} wavefronts, as wide accesses and mild conflicts do"
     if passes < SINGLE:
         few = "little more than one wavefront"

@@ -1,31 +1,29 @@
 """Launching the kernel, or its blocks, costs as much as its work.
 
 What it is
-Starting a kernel takes a few microseconds on the host and one or two on the GPU: fetching its code
-and parameters, distributing blocks, waiting for the last store. A kernel that does microseconds of
-work pays as much again; a chain of small kernels pays it each time, and writes to memory what the
-next one reads back.
+Starting a kernel takes a few microseconds on the host and one to four on the GPU: fetching its code and parameters,
+distributing blocks, waiting for the last store. For a kernel with microseconds of work this doubles the time; a chain
+of small kernels pays it each time, and writes to memory what the next one reads back.
 
 Why it costs time
-The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the
-same problem inside: the GPU starts less than one block per cycle, and SMs whose blocks end sooner
-stay half empty.
+The GPU is idle, or starting up, between pieces of work. A grid of very many short blocks has the same problem inside:
+the GPU starts less than one block per cycle, and SMs whose blocks end faster than new ones start stay half empty.
 
 How to confirm
-The duration is a few microseconds, while every resource would need only a fraction of it; or the
-problem is solved by many launches; or 0.3 blocks or more start per cycle, and SMs that work all
-the time are half empty with no unit busy.
+The duration is a few microseconds, while every resource would need only a fraction of it; or the problem is solved by
+many launches; or 0.3 blocks or more start per cycle, no unit is busy, and the SMs always have a block but hold less
+than half of their warps.
 
 What to change
 Fuse kernels; batch small problems into one launch; use a CUDA graph, or use a persistent kernel.
 
 When the advice is wrong
-A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems)
-for what happens between launches: ncu profiles one launch at a time.
+A single launch per request cannot be merged with anything. Look at the timeline (Nsight Systems) for what happens
+between launches: ncu profiles one launch at a time.
 
 Source
-CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started
-with CUDA Graphs" measures 2.2 us per kernel and more without graphs.
+CUDA C++ Programming Guide, "CUDA Graphs"; launch cost: the NVIDIA developer blog "Getting Started with CUDA Graphs"
+measures at least 2.2 µs per kernel without graphs.
 """
 
 from collections.abc import Mapping
@@ -135,6 +133,7 @@ def find(k: Kernel) -> Outcome:
         ),
         FUSE,
         LOOK_FOR,
+        relieves=dict.fromkeys((*k.model.loads, LAUNCH), 0.0),
         weight=saved,
     )
 
@@ -216,7 +215,7 @@ def _short_blocks(k: Kernel) -> Outcome:
     blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
     pace = f"The {blocks} are so short that the SMs wait for new ones. {capital(starts)} start per cycle, {most} of the maximum rate. {idle}SMs"
     if k.model.busy("blocks") >= STARTING.value:
-        pace = f"The GPU starts blocks at its maximum rate, {starts} per cycle. The {blocks} are so short that SMs"
+        pace = f"The GPU starts blocks as fast as it can, {starts} per cycle. The {blocks} are so short that SMs"
     return k.finding(
         f"{pace} hold only {percent(fill)} of the warps they could.",
         Removal(

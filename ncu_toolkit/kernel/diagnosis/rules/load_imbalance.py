@@ -1,29 +1,27 @@
 """Some blocks or SMs work long after others have finished.
 
 What it is
-Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent iteration
-counts. The hardware deals out new blocks as old ones end, which evens out many small differences,
-but not a few long blocks at the end.
+Blocks get unequal work: triangular loops, sparse rows, early exits, data-dependent iteration counts. The hardware deals
+out new blocks as old ones end, which evens out many small differences, but not a few long blocks at the end.
 
 Why it costs time
 The launch lasts as long as its slowest SM. Meanwhile the others are empty.
 
 How to confirm
-The busiest SM is active far longer than the mean. Achieved occupancy below the theoretical one shows
-nothing of it: warps that leave early, and blocks that start slowly, leave slots empty too.
+The busiest SM is active far longer than the mean. Achieved occupancy below the theoretical one shows nothing of it:
+warps that leave early, and blocks that start slowly, leave slots empty too.
 
 What to change
-Cut long items into pieces; start the longest first; let blocks take work from a queue (atomic
-counter); assign rows by length (one warp for short, a block for long ones).
+Cut long items into pieces; start the longest first; let blocks take work from a queue (atomic counter); assign rows by
+length (one warp for short, a block for long ones).
 
 When the advice is wrong
-When the grid is smaller than the GPU, or the last wave is partial, that is the cause, not the work
-in the blocks. The effects of the number of blocks and of the start and end of a launch are
-subtracted first. Fewer than two waves show nothing without the active cycles of the busiest SM.
+When the grid is smaller than the GPU, or the last wave is partial, that is the cause, not the work in the blocks. The
+effects of the number of blocks and of the start and end of a launch are subtracted first. Fewer than two waves show
+nothing without the active cycles of the busiest SM.
 
 Source
-Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best
-Practices Guide.
+Nsight Compute's WorkloadImbalance rule (5% between the busiest and the mean); CUDA C++ Best Practices Guide.
 """
 
 import math

@@ -1,27 +1,25 @@
 """Registers spill, or an array is indexed at run time, so "local" variables live in slow memory.
 
 What it is
-Local memory is private to a thread but lies in device memory, behind L1 and L2. The compiler puts
-variables there when a thread needs more registers than it may have (spills), or when an array is
-indexed by a value not known at compile time.
+Local memory is private to a thread but lies in device memory, behind L1 and L2. The compiler puts variables there when
+a thread needs more registers than it may have (spills), or when an array is indexed by a value not known at compile
+time.
 
 Why it costs time
-Each access is a load or store like a global one: a slot of the load/store queue, L1 space, and for
-many threads L2 and DRAM traffic. A spilled value in the inner loop is loaded again in every
-iteration.
+Each access is a load or store like a global one: a slot of the load/store queue, L1 space, and for many threads L2 and
+DRAM traffic. A spilled value in the inner loop is loaded again in every iteration.
 
 How to confirm
-Local sectors above zero, LDL and STL in the SASS with executions in the hot loop; ptxas reports
-spill bytes or a stack frame.
+Local sectors above zero, LDL and STL in the SASS with executions in the hot loop; ptxas reports spill bytes or a stack
+frame.
 
 What to change
-Spills: give the thread more registers (a larger maxrregcount, smaller second argument to
-__launch_bounds__), shrink its tile, shorten live ranges. Indexed arrays: unroll the loops fully so
-that indices are constants, or use shared memory.
+Spills: give the thread more registers (a larger maxrregcount, smaller second argument to __launch_bounds__), shrink its
+tile, shorten live ranges. Indexed arrays: unroll the loops fully so that indices are constants, or use shared memory.
 
 When the advice is wrong
-A few spills outside the hot loop that stay in L1 can be cheaper than the occupancy that more
-registers cost: look at the predicted saving.
+A few spills outside the hot loop that stay in L1 can be cheaper than the occupancy that more registers cost: look at
+the predicted saving.
 
 Source
 CUDA C++ Programming Guide, "Local Memory"; CUDA C++ Best Practices Guide, "Register Pressure".

@@ -1,32 +1,28 @@
-"""Too few warps are resident on each SM to hide latency, and a resource of the launch says how many
-fit.
+"""Too few warps are resident on each SM to hide latency, and a resource of the launch says how many fit.
 
 What it is
-An SM holds as many blocks as fit by registers, shared memory, threads (warps), block slots and
-barriers; the scarcest decides. Theoretical occupancy is that number of warps over the most the SM
-can hold.
+An SM holds as many blocks as fit by registers, shared memory, threads (warps), block slots and barriers; the scarcest
+decides. Theoretical occupancy is that number of warps over the most the SM can hold.
 
 Why it costs time
-Each waiting warp leaves the scheduler to the others. With few warps all of them wait at the same
-time, and the scheduler idles.
+Each waiting warp leaves the scheduler to the others. With few warps all of them wait at the same time, and the
+scheduler idles.
 
 How to confirm
-Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards, wait), and no
-unit is near its peak.
+Theoretical occupancy is low, the schedulers idle, stalls are latencies (scoreboards, wait), and no unit is near its
+peak.
 
 What to change
 Relax the limit that the verdict names: registers (smaller tile, __launch_bounds__), shared memory (smaller or fewer
-buffers), block size (more, smaller blocks, or a size that divides the SM's warps), block slots
-(larger blocks).
+buffers), block size (more, smaller blocks, or a size that divides the SM's warps), block slots (larger blocks).
 
 When the advice is wrong
-High occupancy is only a means to hide latency. Kernels with much independent work in each warp run
-best at 12-25%: if issue slots or a pipe are busy, leave occupancy as it is. Cutting registers until they spill costs more than it
-gains.
+High occupancy is only a means to hide latency. Kernels with much independent work in each warp run best at 12-25%: if
+issue slots or a pipe are busy, leave occupancy as it is. Cutting registers until they spill costs more than it gains.
 
 Source
-CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy"; Nsight
-Compute's Occupancy rules (below 80% theoretical).
+CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower Occupancy"; Nsight Compute's Occupancy
+rules (below 80% theoretical).
 """
 
 import math

@@ -1,30 +1,29 @@
 """Warps wait for loads one after another, with too few in flight to cover the time that each takes.
 
 What it is
-A load from L2 takes some 200 to 300 cycles, from device memory 600 to 800. A warp that needs the
-value stops. The hardware hides this by running other warps, and by letting one warp issue several
-independent loads before it needs the first.
+A load from L2 takes some 200 to 300 cycles, from device memory 600 to 800. A warp that needs the value stops. The
+hardware hides this by running other warps, and by letting one warp issue several independent loads before it needs the
+first.
 
 Why it costs time
-By Little's law throughput is (loads in flight) / latency. With few warps, or with each load waiting
-for the one before, neither the memory nor the arithmetic is busy, and all warps wait.
+By Little's law throughput is (loads in flight) / latency. With few warps, or with each load waiting for the one before,
+neither the memory nor the arithmetic is busy, and all warps wait.
 
 How to confirm
-Long scoreboard is the largest stall, issue slots are idle, and no level of memory is near its peak.
-The instructions named are the loads waited for.
+Long scoreboard is the largest stall, issue slots are idle, and no level of memory is near its peak. The instructions
+named are the loads waited for.
 
 What to change
-Issue several independent loads before the first use (unroll, process several elements per thread),
-prefetch the next tile into registers or by asynchronous copy while computing on this one, and raise
-occupancy where it is low. Replace chains of pointers by indices that can be computed.
+Issue several independent loads before the first use (unroll, process several elements per thread), prefetch the next
+tile into registers or by asynchronous copy while computing on this one, and raise occupancy where it is low. Replace
+chains of pointers by indices that can be computed.
 
 When the advice is wrong
-When memory is already busy, more loads in flight only wait longer: reduce or widen the traffic
-instead.
+When memory is already busy, more loads in flight only wait longer: reduce or widen the traffic instead.
 
 Source
-Little's law; CUDA C++ Best Practices Guide, "Latency hiding"; latencies: Jia et al., "Dissecting
-the NVIDIA Volta GPU Architecture via Microbenchmarking", and its successors.
+Little's law; CUDA C++ Best Practices Guide, "Latency hiding"; latencies: Jia et al., "Dissecting the NVIDIA Volta GPU
+Architecture via Microbenchmarking", and its successors.
 """
 
 from typing import Final

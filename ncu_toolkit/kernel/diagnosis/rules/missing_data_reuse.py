@@ -1,31 +1,31 @@
-"""The same bytes are fetched again and again from the caches or from device memory instead of being
-kept in shared memory or registers.
+"""The same bytes are fetched again and again from the caches or from device memory instead of being kept in shared memory
+or registers.
 
 What it is
-Threads of a block often need the same data: each element of a matrix tile is used by a whole row of
-results. When every thread loads its own operands from global memory, each byte is loaded many
-times, and the caches deliver it at their bandwidth and latency.
+Threads of a block often need the same data: each element of a matrix tile is used by a whole row of results. When every
+thread loads its own operands from global memory, each byte is loaded many times, and the caches deliver it at their
+bandwidth and latency.
 
 Why it costs time
-Every repeated load takes a slot of the load/store pipe, a lookup in L1, and, where L1 does not hold
-the line, a trip to L2 or DRAM. The arithmetic waits for redundant loads.
+Every repeated load takes a slot of the load/store pipe, a lookup in L1, and, where L1 does not hold the line, a trip to
+L2 or DRAM. The arithmetic waits for redundant loads.
 
 How to confirm
-Loads request many times the bytes that the problem needs, accesses are coalesced, and a level of
-the memory hierarchy is busy, or the queue in front of it is full.
+Loads request many times the bytes that the problem needs, accesses are coalesced, and a level of the memory hierarchy
+is busy, or the queue in front of it is full.
 
 What to change
-Stage tiles in shared memory and let each thread compute several results from registers, so that
-each loaded value is used many times. For stencils keep a column in registers; for small tables use
-shared memory. Fusing kernels reuses data from one to the next.
+Stage tiles in shared memory and let each thread compute several results from registers, so that each loaded value is
+used many times. For stencils keep a column in registers; for small tables use shared memory. Fusing kernels reuses data
+from one to the next.
 
 When the advice is wrong
-When L1 serves the reuse and something else is the limit. When the working set of a block does not
-fit into shared memory. When the reuse is across launches that cannot be fused.
+When L1 serves the reuse and something else is the limit. When the working set of a block does not fit into shared
+memory. When the reuse is across launches that cannot be fused.
 
 Source
-CUDA C++ Programming Guide, "Shared Memory" (tiled matrix product); Volkov, "Better Performance at
-Lower Occupancy" (reuse in registers).
+CUDA C++ Programming Guide, "Shared Memory" (tiled matrix product); Volkov, "Better Performance at Lower Occupancy"
+(reuse in registers).
 """
 
 from dataclasses import replace
@@ -82,7 +82,7 @@ SEVERAL: Final = "Let each thread compute several results, so that one loaded va
 LARGER: Final = (
     "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
 )
-LOOK_FOR: Final = "Fewer global loads, by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic."
+LOOK_FOR: Final = "Global loads divided by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic."
 
 
 def find(k: Kernel) -> Outcome:

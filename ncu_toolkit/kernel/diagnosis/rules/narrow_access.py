@@ -1,31 +1,29 @@
-"""Each lane moves a few bytes where sixteen would do, so too few bytes are in flight to keep memory
-busy.
+"""Each lane moves a few bytes where sixteen would do, so too few bytes are in flight to keep memory busy.
 
 What it is
-A load or store instruction can move 1 to 16 bytes per lane (32 on the newest GPUs). Moving 4 bytes at
-a time takes four instructions, four address computations and four slots in the load/store queue for
-what one 16-byte access does.
+A load or store instruction can move 1 to 16 bytes per lane (32 on the newest GPUs). Moving 4 bytes at a time takes four
+instructions, four address computations and four slots in the load/store queue for what one 16-byte access does.
 
 Why it costs time
-By Little's law memory delivers at most (bytes in flight) / latency. The number of requests that an
-SM can have in flight is limited, so narrow requests mean few bytes in flight, and bandwidth stays
-unused while warps wait. Each narrow request also costs issue slots.
+By Little's law memory delivers at most (bytes in flight) / latency. The number of requests that an SM can have in
+flight is limited, so narrow requests mean few bytes in flight, and bandwidth stays unused while warps wait. Each narrow
+request also costs issue slots.
 
 How to confirm
-The mean width of global loads is 4 bytes or less, accesses are coalesced, neither DRAM nor L2 is
-near its roof, and warps wait on global memory.
+The mean width of global loads is 4 bytes or less, accesses are coalesced, neither DRAM nor L2 is near its roof, and
+warps wait on global memory.
 
 What to change
-Load float4, int4 or uint4 (16-byte aligned): LDG.E.128 in the SASS. Let each thread handle several
-neighbouring elements, or several independent ones (unroll by 4) where alignment forbids wide loads.
+Load float4, int4 or uint4 (16-byte aligned): LDG.E.128 in the SASS. Let each thread handle several neighbouring
+elements, or several independent ones (unroll by 4) where alignment forbids wide loads.
 
 When the advice is wrong
-Gathers and pointer chases cannot be widened. A kernel already at the DRAM roof gains nothing.
-Sixteen bytes per lane need as many registers, and rows must be aligned.
+Gathers and pointer chases cannot be widened. A kernel already at the DRAM roof gains nothing. Sixteen bytes per lane
+need as many registers, and rows must be aligned.
 
 Source
-CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law; CUDA C++
-Programming Guide, "Device Memory Accesses".
+CUDA Pro Tip "Increase Performance with Vectorized Memory Access"; Little's law; CUDA C++ Programming Guide, "Device
+Memory Accesses".
 """
 
 from collections.abc import Sequence

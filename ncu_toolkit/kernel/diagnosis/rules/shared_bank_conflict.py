@@ -1,33 +1,30 @@
-"""Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in
-several wavefronts.
+"""Lanes of a warp hit the same shared-memory bank at different addresses, so one access is done in several wavefronts.
 
 What it is
-Shared memory has 32 banks of 4 bytes. A warp's access takes one wavefront (a pass through the banks)
-when its lanes use different banks or the same word; n lanes on different words of one bank take n.
-Wide accesses (8 or 16 bytes per lane) take 2 or 4 wavefronts at best.
+Shared memory has 32 banks of 4 bytes. A warp's access takes one wavefront (a pass through the banks) when its lanes use
+different banks or the same word; n lanes on different words of one bank take n. Wide accesses (8 or 16 bytes per lane)
+take 2 or 4 wavefronts at best.
 
 Why it costs time
-Wavefronts go through the one data stage that shared memory and L1 have in common, one per cycle. Extra
-ones delay the results (short scoreboard), and the instruction queue behind them fills (MIO
-throttle).
+Wavefronts go through the one data stage that shared memory and L1 have in common, one per cycle. Extra ones delay the
+results (short scoreboard), and the instruction queue behind them fills (MIO throttle).
 
 How to confirm
-Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter
-also counts arbitration: compare the wavefronts of each instruction with its ideal.
+Wavefronts beyond the ideal at particular shared loads or stores. The aggregate conflict counter also counts
+arbitration: compare the wavefronts of each instruction with its ideal.
 
 What to change
-Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes
-must walk down a column, each in its own row, pad the rows of the tile by one element (or by the
-vector width), or swizzle the column with the row by XOR, so that the walk touches all banks.
+Change which lane touches what, so that neighbouring lanes touch neighbouring words. Where lanes must walk down a
+column, each in its own row, pad the rows of the tile by one element (or by the vector width), or swizzle the column
+with the row by XOR, so that the walk touches all banks.
 
 When the advice is wrong
-When shared memory is not what the warps wait for, conflicts cost nothing. Lanes that collide within
-one row all move by the same pad and the same XOR, so neither helps them. A pad can cost occupancy
-or break 16-byte alignment; a swizzle does not.
+When shared memory is not what the warps wait for, conflicts cost nothing. Padding and XOR move a row as a whole: they
+do not help lanes that collide within one row. A pad can cost occupancy or break 16-byte alignment; a swizzle does not.
 
 Source
-CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide, "Shared
-Memory" table (wavefronts and their ideal).
+CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profiling Guide, "Shared Memory" table
+(wavefronts and their ideal).
 """
 
 from __future__ import annotations

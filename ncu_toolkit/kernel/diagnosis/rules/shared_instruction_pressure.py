@@ -1,32 +1,31 @@
-"""Too many shared-memory instructions for the arithmetic they feed: warps wait for the queue, for
-the results, or for issue slots.
+"""Too many shared-memory instructions for the arithmetic they feed: warps wait for the queue, for the results, or for
+issue slots.
 
 What it is
-Every load and store of shared memory passes through the memory input/output (MIO) queue and the
-load/store pipe, which takes one warp instruction a cycle for the four schedulers together, or one
-in two cycles on Turing, GA10x, Ada and RTX Blackwell. With two loads for each multiply-add the
-schedulers could issue 2.7 loads per cycle, and 128 FP32 lanes could use eight.
+Every load and store of shared memory passes through the memory input/output (MIO) queue and the load/store pipe, which
+takes one warp instruction a cycle for the four schedulers together, or one in two cycles on Turing, GA10x, Ada and RTX
+Blackwell. With two loads for each multiply-add the schedulers could issue 2.7 loads per cycle, and 128 FP32 lanes could
+use eight.
 
 Why it costs time
-The arithmetic pipes could do four warp instructions per cycle; they wait until the queue has room
-(MIO throttle) and until operands arrive (short scoreboard).
+The arithmetic pipes could do four warp instructions per cycle; they wait until the queue has room (MIO throttle) and
+until operands arrive (short scoreboard).
 
 How to confirm
-MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts, and the load/store pipe
-the busiest unit.
+MIO throttle and short scoreboard stalls at LDS and STS, no bank conflicts, and the load/store pipe the busiest unit.
 
 What to change
-Use fewer and wider loads with more work per load: keep an N x M tile of results in registers, so
-that N + M loads feed N x M multiply-adds; read four floats by LDS.128; keep the operand that does
-not change in a register; use shuffles where neighbours hold the value.
+Use fewer and wider loads with more work per load: keep an N x M tile of results in registers, so that N + M loads feed
+N x M multiply-adds; read four floats by LDS.128; keep the operand that does not change in a register; use shuffles
+where neighbours hold the value.
 
 When the advice is wrong
-A larger register tile costs registers and so occupancy; at 8x8 and wide loads the pipe is no longer
-the limit. Wide stores that conflict are slower than narrow ones that do not.
+A larger register tile costs registers and so occupancy; at 8x8 and wide loads the pipe is no longer the limit. Wide
+stores that conflict are slower than narrow ones that do not.
 
 Source
-Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard);
-Volkov, "Better Performance at Lower Occupancy".
+Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" (MIO throttle, short scoreboard); Volkov, "Better
+Performance at Lower Occupancy".
 """
 
 from collections.abc import Mapping
@@ -305,7 +304,7 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
     queue, results = waits["mio_throttle"], waits["short_scoreboard"]
     if queue + results < WEAK_STALL.value:
         moving = f"{percent(share)} of all instructions only move values between shared memory and registers."
-        return f"Shared-memory instructions take up the issue slots: {moving}"
+        return f"Shared-memory instructions take up issue slots and the load/store pipe: {moving}"
     if _queued(waits):
         spend = f"Warps spend {percent(queue)} of their time waiting to issue one and {percent(results)} waiting for the data."
         return f"Shared-memory loads fill the MIO queue. {spend}"

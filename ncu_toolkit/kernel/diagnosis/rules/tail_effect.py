@@ -1,27 +1,26 @@
 """The last wave of blocks fills only part of the GPU, which waits for it.
 
 What it is
-When the grid is not a multiple of the blocks that fit at once, the last wave leaves SMs empty. With
-few waves that is a large part of the time: 1.1 waves take as long as 2.
+When the grid is not a multiple of the blocks that fit at once, the last wave leaves SMs empty. With few waves that is a
+large part of the time: 1.1 waves take as long as 2.
 
 Why it costs time
 The launch ends when the last block ends; until then, SMs without a block are idle.
 
 How to confirm
-The waves figure just above a small whole number, and achieved occupancy or active cycles below what
-the launch allows.
+Waves per SM is just above a small whole number (such as 1.1), and achieved occupancy is below the theoretical one, or
+SM active cycles are below the elapsed cycles.
 
 What to change
-Choose a tile or block size that gives a whole number of waves, or a little less; split work more
-finely; use a persistent grid (as many blocks as fit) that takes tiles from a queue; split along the
-reduction dimension (stream-K).
+Choose a tile or block size that gives a whole number of waves, or a little less; split work more finely; use a
+persistent grid (as many blocks as fit) that takes tiles from a queue; split along the reduction dimension (stream-K).
 
 When the advice is wrong
-With many waves the tail is small. Where memory is the limit, the blocks that remain run faster, and
-the tail costs less than the figure says.
+With many waves the tail is small. Where memory is the limit, the blocks that remain run faster, and the tail costs less
+than the figure says.
 
 Source
-Nsight Compute's LaunchConfiguration rule ("Tail Effect": a partial wave from 20% of the time);
+Nsight Compute's LaunchConfiguration rule ("Tail Effect": it warns where the partial wave is 20% of the time or more);
 Osama et al., "Stream-K".
 """
 

@@ -1,35 +1,30 @@
-"""The lanes of a warp touch memory that lies apart, so one instruction turns into many memory
-transactions.
+"""The lanes of a warp touch memory that lies apart, so one instruction turns into many memory transactions.
 
 What it is
-A warp's 32 lanes access global memory together. The hardware fetches whole 32-byte sectors, grouped
-in 128-byte lines. When neighbouring lanes read neighbouring elements, 32 floats are 4 sectors of
-one line. When they stride through memory, every lane needs its own sector, and often its own line:
-32 sectors for the same 128 bytes.
+A warp's 32 lanes access global memory together. The hardware fetches whole 32-byte sectors, grouped in 128-byte lines.
+When neighbouring lanes read neighbouring elements, 32 floats are 4 sectors of one line. When they stride through
+memory, every lane needs its own sector, and often its own line: 32 sectors for the same 128 bytes.
 
 Why it costs time
-Every line is a separate lookup in L1 (one per cycle), every sector a separate transfer from L2, and
-most of the bytes fetched are thrown away. The load/store queue fills (lg throttle), and loads come
-back late (long scoreboard).
+Every line is a separate lookup in L1 (one per cycle), every sector a separate transfer from L2, and most of the bytes
+fetched are thrown away. The load/store queue fills (lg throttle), and loads come back late (long scoreboard).
 
 How to confirm
-Sectors per request far above what the access width needs (4 for 4-byte lanes, 8 for 8-byte, 16 for
-16-byte), and sectors beyond the ideal at particular lines. Throughput may look high: busy with
-useless sectors is still busy.
+Sectors per request far above what the access width needs (4 for 4-byte lanes, 8 for 8-byte, 16 for 16-byte), and
+sectors beyond the ideal at particular lines. Throughput may look high: busy with useless sectors is still busy.
 
 What to change
-Let the lane index (threadIdx.x) run along the contiguous dimension: swap indices, store the array
-transposed, or turn an array of structures into a structure of arrays. Where both a row and a column
-walk are needed, read in rows and transpose through shared memory.
+Let the lane index (threadIdx.x) run along the contiguous dimension: swap indices, store the array transposed, or turn
+an array of structures into a structure of arrays. Where both a row and a column walk are needed, read in rows and
+transpose through shared memory.
 
 When the advice is wrong
-A gather through an index array is scattered by nature: sort or bin the indices, or accept it. A few
-scattered accesses outside the hot loop do not matter, whatever their sectors per request: look at
-the predicted saving.
+A gather through an index array is scattered by nature: sort or bin the indices, or accept it. A few scattered accesses
+outside the hot loop do not matter, whatever their sectors per request: look at the predicted saving.
 
 Source
-CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute Kernel Profiling
-Guide, "Memory Tables" (sectors, requests, tags).
+CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"; Nsight Compute Kernel Profiling Guide, "Memory
+Tables" (sectors, requests, tags).
 """
 
 import math

@@ -1,33 +1,30 @@
 """The lanes of a warp take different paths, so the warp executes all of them, each with idle lanes.
 
 What it is
-A warp executes one instruction for its 32 lanes at a time. When a branch splits them, the paths run
-one after another, each with only its own lanes active.
+A warp executes one instruction for its 32 lanes at a time. When a branch splits them, the paths run one after another,
+each with only its own lanes active.
 
 Why it costs time
-Each path costs issue slots and latency as if all lanes took it. With half of the lanes active the
-warp needs twice the instructions for the same work.
+Each path costs issue slots and latency as if all lanes took it. With half of the lanes active the warp needs twice the
+instructions for the same work.
 
 How to confirm
-Active lanes per instruction well below 32, and branches that diverge (Nsight's branch uniformity
-below 100%, or branches in the SASS with few lanes behind them; BSSY/BSYNC around them). A high
-uniformity does not rule divergence out: the branch of a loop in which few lanes are left is uniform.
+Active lanes per instruction well below 32, and branches that diverge (Nsight's branch uniformity below 100%, or few
+lanes that execute the instructions after a branch, between BSSY and BSYNC). A high uniformity does not rule divergence
+out: the few lanes that are left in a loop all branch alike, which counts as uniform.
 
 What to change
-Branch on something that is the same for a whole warp (blocks of 32 rather than odd and even
-threads); sort or bin the data by path; compute both sides and select; compact the active items
-first.
+Branch on something that is the same for a whole warp (groups of 32 consecutive threads rather than odd and even ones);
+sort or bin the data by path; compute both sides and select; compact the active items first.
 
 When the advice is wrong
-Idle lanes are not divergence where no branch splits them: predicated instructions, blocks that are not
-a multiple of 32 threads, and lanes that leave at once because they lie past the edge of the problem:
-see Idle threads. Code that only some lanes need anyway (one lane writing a result) is not
-a defect. When memory is the limit, idle lanes cost little: paths that become one move the same bytes,
-and wait just as long for them.
+Predicated instructions, blocks that are not a multiple of 32 threads, and lanes that leave at once past the edge of the
+problem leave lanes idle without divergence: see Idle threads. Code that only some lanes need anyway (one lane writing a
+result) is not a defect. When memory is the limit, idle lanes cost little: merging the paths moves the same bytes, and
+takes as long.
 
 Source
-CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of
-32 lanes).
+CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of 32 lanes).
 """
 
 from typing import Final
