@@ -445,7 +445,7 @@ def _strip(shown: Strip, width: int) -> Iterator[Text]:
             line += Text(f"{bars[:end]}│".ljust(columns + 1), "cyan") + Text(f"  {said}")
             line.rstrip()
             yield line
-    legend = "  Height: how busy. │: end of the step. if fixed: simulated without the first cause; idle: % of that."
+    legend = "  Height: how busy. │: end of the step; if fixed: simulated without the first cause. idle: % of it."
     yield Text(legend[: width - 1], "dim")
 
 
