@@ -183,7 +183,9 @@ def _joined(
     them the step has them, and counters that confirm it make it likelier. Else the counters' word is
     better than the trace's, where they know the cause."""
     seen = {shape for shape, (_, verdict) in known.items() if verdict.primary.bottleneck != UNKNOWN}
-    kept = [each for each in found if each.rule != GRID or not all(s.ops[at].shape in seen for at in each.ops)]  # fmt: skip
+    kept = [
+        x for x in found if x.rule != GRID or not seen.issuperset(s.ops[at].shape for at in x.ops)
+    ]
     at = next((i for i, each in enumerate(kept) if each.rule == SMALL_GRIDS), None)
     if at is None:
         return [*kept, *kernels]
@@ -282,7 +284,8 @@ def _dominant(s: StepFacts, shown: Sequence[StepFinding], known: Judged) -> Iter
             known[x][1].primary.bottleneck for at in places if (x := s.ops[at].shape) in known
         ]
         own = costly and authored(launches[0].kernel) and not verdicts
-        how = (f". Profile it with counters: ncu-toolkit profile --kernel {shell_word(function)} -- PROGRAM" * own)  # fmt: skip
+        command = f"ncu-toolkit profile --kernel {shell_word(function)} -- PROGRAM"
+        how = f". Profile it with counters: {command}" * own
         cause = next((each for each in verdicts if each != UNKNOWN), "")
         says = f'; its report says "{title(cause)}"' if cause else ""
         yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -196,18 +196,23 @@ def test_the_host_would_be_ahead_without_its_waits() -> None:
         assert found.together_us <= found.account.wall_us
 
 
+def _fitted(others: int, host_us: float, update: Sequence[str]) -> ProgramDiagnosis:
+    """A step of layers, each launched after so long, and an update of 20 parameters by hand."""
+    made = programs.Machine("fit.py")
+    for _ in range(5):
+        for i in range(others):
+            made.launch(f"layer_{i % 8}(float*)", 3.0, 600, host_us=host_us)
+        for parameter in range(20):
+            for word in update:
+                made.launch(word, 3.0, 200 + parameter, host_us=25.0)
+    return diagnosed(made.trace())
+
+
 def test_late_launches_belong_to_what_would_merge_them() -> None:
     """An Adam by hand in many launches, with a few others: the gaps between its launches are its own."""
     words = [programs.MUL, programs.MUL, programs.ADD, programs.SQRT, programs.ADD, programs.DIV]
     for others, first in ((8, "optimizer-launches"), (400, "launch-bound")):
-        made = programs.Machine("fit.py")
-        for _ in range(5):
-            for i in range(others):
-                made.launch(f"layer_{i % 8}(float*)", 3.0, 600, host_us=25.0)
-            for parameter in range(20):
-                for word in (*words[:3], programs.ADDCMUL, *words[3:]):
-                    made.launch(word, 3.0, 200 + parameter, host_us=25.0)
-        found = diagnosed(made.trace())
+        found = _fitted(others, 25.0, (*words[:3], programs.ADDCMUL, *words[3:]))
         assert found.findings[0].rule == first, named(found)
         assert found.together_us <= found.account.wall_us
         if others == 8:
@@ -218,14 +223,7 @@ def test_most_late_launches_belong_to_what_launches_them() -> None:
     """An optimizer with most of the launches goes first, though others come later each and cost more time."""
     words = [programs.MUL, programs.ADD, programs.ADDCMUL, programs.SQRT, programs.ADD, programs.DIV]  # fmt: skip
     for others, first in ((90, "optimizer-launches"), (200, "launch-bound")):
-        made = programs.Machine("fit.py")
-        for _ in range(5):
-            for i in range(others):
-                made.launch(f"layer_{i % 8}(float*)", 3.0, 600, host_us=45.0)
-            for parameter in range(20):
-                for word in words:
-                    made.launch(word, 3.0, 200 + parameter, host_us=25.0)
-        found = diagnosed(made.trace())
+        found = _fitted(others, 45.0, words)
         assert found.findings[0].rule == first, named(found)
         update = of_rule(found, "optimizer-launches")
         late = of_rule(found, "launch-bound")

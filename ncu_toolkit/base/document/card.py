@@ -43,7 +43,7 @@ _NO_FUNCTOR: Final = re.compile(
     r"(?:A?B?Unary|Binary|gpu|reduce|.*elementwise|multi_tensor_apply)$"
 )
 #: A cause's confidence in words.
-_CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
+CAUSE: Final = {"high": "clear cause", "medium": "likely cause", "low": "possible cause"}
 #: What stands for a cause's id where a card names none.
 _NO_CAUSE: Final = ("", "none", "ranks")
 #: Two figures of one quantity that differ by less say the same.
@@ -238,7 +238,7 @@ class Card:
         if self.state == "roof" and self.confidence == "medium":
             memory = self.bottleneck.endswith("-bandwidth")
             return f"unless it {'moves data it does not need' if memory else 'does unneeded work'}"
-        sure = _CAUSE.get(self.confidence) if self.state == "slow" else None
+        sure = CAUSE.get(self.confidence) if self.state == "slow" else None
         return sure or (self.confidence and f"{self.confidence} confidence")
 
     @property

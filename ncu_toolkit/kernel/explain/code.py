@@ -9,6 +9,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import slug, visible
 from ncu_toolkit.base.core.units import counted, shortlist
 from ncu_toolkit.base.document.card import (
+    CAUSE,
     NAME,
     BarKind,
     BarRow,
@@ -407,11 +408,8 @@ def _busiest(region: Region) -> str:
 def _cycles(region: Region, of: str) -> Table:
     """Least cycles by unit, its instructions by kind, and its loads and stores by width."""
     ranked = sorted(region.cycles.items(), key=lambda item: -item[1])
-    rows = [
-        (UNITS.get(unit, unit), f"{units.significant(n)} {'cycle' if n == 1 else 'cycles'}")
-        for unit, n in ranked
-        if n
-    ]
+    busy = [(UNITS.get(unit, unit), n) for unit, n in ranked if n]
+    rows = [(unit, f"{units.significant(n)} cycle{'s' * (n != 1)}") for unit, n in busy]
     memory = units.significant(region.memory_cycles) if region.memory_cycles else ""
     rows.append(("device memory", memory and f"{memory} cycles without cache hits"))
     rows.append((_OWN, f"{region.dependency_cycles} cycles in each warp"))
@@ -439,7 +437,7 @@ def widths(region: Region) -> str:
 
 def _evidence(finding: StaticFinding, of: str, on_card: bool) -> Table:
     """The figures behind a finding, with its words unless they are `on_card`."""
-    name = f"{of}{title(finding.bottleneck)} ({finding.certainty.replace('certain', 'clear')})"
+    name = f"{of}{title(finding.bottleneck)} ({CAUSE[_CONFIDENCE[finding.certainty]]})"
     note = "" if on_card else f"{finding.summary} {finding.advice}"
     return evidence(name, finding.evidence, note)
 

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -317,7 +318,8 @@ def join(trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None
     known: dict[int, tuple[Profile, Diagnosis]] = {}
     for file in reports.files:
         groups = [group for group in reports.judged if group.typical.file == file.path]
-        if gpus and not any(_gpu(group) in gpus for group in groups):
+        own = {re.sub(r" \(GPU \d+\)$", "", group.typical.gpu) for group in groups}
+        if gpus and gpus.isdisjoint(own):
             continue
         found = _matches(trace.shapes, groups)
         for at, group in found.items():
@@ -337,10 +339,6 @@ def _gpus(trace: Trace) -> set[str]:
     return {name for name in names if name and not name.startswith("an unknown")}
 
 
-def _gpu(group: analyze.Group) -> str:
-    return re.sub(r" \(GPU \d+\)$", "", group.typical.gpu)
-
-
 def _matches(
     shapes: Sequence[Launch], groups: Sequence[analyze.Group]
 ) -> Mapping[int, analyze.Group]:
@@ -350,7 +348,7 @@ def _matches(
         return name, launch.grid, launch.block
 
     found: dict[int, analyze.Group] = {}
-    for name_of, alone in ((_signature, False), (_skeleton, True), (_function, True)):
+    for name_of, alone in ((_signature, False), (_skeleton, True), (attrgetter("function"), True)):
         theirs: defaultdict[_Key, list[analyze.Group]] = defaultdict(list)
         ours: defaultdict[_Key, list[int]] = defaultdict(list)
         for group in groups:
@@ -364,10 +362,6 @@ def _matches(
                 for at in places:
                     found.setdefault(at, theirs[name][0])
     return found
-
-
-def _function(launch: Launch) -> str:
-    return launch.function
 
 
 def _signature(launch: Launch) -> str:

@@ -54,9 +54,9 @@ def publish_run(
 
 
 def publish_recordings(reports: Path, tell: Callable[[str], None]) -> dict[str, Run]:
-    """Write the pages of every shipped recording under `reports`; returns the runs by their folder
-    there. Nothing is done, and nothing returned, where they were written from the same recordings
-    by the same code before.
+    """Write the pages of every shipped recording under `reports`, two recordings at once, as each forks
+    for its pages; returns the runs by their folder there. Nothing is done, and nothing returned, where
+    they were written from the same recordings by the same code before.
 
     Raises:
         EnvironmentProblem: the package holds no recordings.

@@ -406,7 +406,8 @@ def _process(path: Path) -> RecordedProcess:
 
 def processes(folder: Path) -> list[RecordedProcess]:
     """The processes of a recording, by the time at which they began. Raises InputProblem."""
-    return sorted(map(_process, _facts(folder)), key=_begin)
+    found = map(_process, _facts(folder))
+    return sorted(found, key=lambda x: (x.clocks[0][1] if x.clocks else 1 << 62, x.stem.name))
 
 
 def _facts(folder: Path) -> list[Path]:
@@ -471,10 +472,6 @@ def symbols(folder: Path) -> dict[str, tuple[str, ...]]:
         for name in _process(path).names.values():
             found.setdefault(readable(name) if name.startswith("_Z") else name, {})[name] = None
     return {kernel: tuple(names) for kernel, names in found.items()}
-
-
-def _begin(process: RecordedProcess) -> tuple[int, str]:
-    return (process.clocks[0][1] if process.clocks else 1 << 62), process.stem.name
 
 
 def notes_of(process: RecordedProcess) -> Iterator[str]:

@@ -162,10 +162,14 @@ def selection(
     named = {name for kernel in kernels for name in symbols.get(kernel, (kernel,))}
     pattern = f"^({'|'.join(map(re.escape, sorted(named)))})$"
     known = len(pattern) <= _LONGEST
-    keys = [*map(choice.key_of, shapes)]
+    keys, calls = [*map(choice.key_of, shapes)], step.trace.calls
+
+    def queued(op: Op) -> tuple[int, int]:  # by the host; kernels of a graph by their start
+        return (calls[op.call].start if op.call >= 0 else op.start), op.start
+
     queue = [
         (op.process, keys[op.shape], op)
-        for op in sorted(step.trace.ops, key=lambda op: _queued(step, op))
+        for op in sorted(step.trace.ops, key=queued)
         if op.kind == "kernel" and (not known or shapes[op.shape].kernel in kernels)
     ]
     wanted = {keys[each] for each in chosen}
@@ -188,11 +192,6 @@ def selection(
     name = ("--kernel-name-base", "mangled", "--kernel-name", f"regex:{pattern}") if known else ()
     mode = ("--filter-mode", "per-launch-config", "--launch-skip", str(skip))
     return Selection((*name, *mode, "--launch-count", "1"), expected)
-
-
-def _queued(step: Step, op: Op) -> tuple[int, int]:
-    """When the host queued a launch; kernels of a graph by their start."""
-    return (step.trace.calls[op.call].start if op.call >= 0 else op.start), op.start
 
 
 def profile_step(

@@ -344,7 +344,8 @@ def try_program(
     trial = ProgramTrial(
         program=program, gpu=next((each.name for each in trace.devices), ""), word=found.step.word,
         before_us=tuple(each.us for each in plain if each.us is not None),
-        tried=tuple(sorted(tried, key=_order)), notes=tuple(filter(None, [*notes, clocks_differ(plain)])),
+        # what is worth keeping first, then by time; what has none last
+        tried=tuple(sorted(tried, key=lambda x: (not x.good, not x.after_us, x.left))), notes=tuple(filter(None, [*notes, clocks_differ(plain)])),
     )  # fmt: skip
     path = store.new_run_folder(reports, program) / TRACE
     write_trace(trace, path)
@@ -368,11 +369,6 @@ def _light(step: Step) -> bool:
     ops = tuple(msgspec.structs.replace(op, call=-1) for op in step.trace.ops)
     light = find_step(msgspec.structs.replace(step.trace, ops=ops, calls=()))
     return abs(light.wall_us / step.wall_us - 1) < _SAME_STEP
-
-
-def _order(tried: Tried) -> tuple[bool, bool, float]:
-    """What is worth keeping first, then by time; what has none last."""
-    return not tried.good, not tried.after_us, tried.left
 
 
 def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> Tried:

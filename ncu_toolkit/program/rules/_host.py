@@ -151,15 +151,16 @@ def away(s: StepFacts) -> Iterator[Away]:
     for at, gap in enumerate(gaps):
         if at and (gap.start != gaps[at - 1].end or gap.before != gaps[at - 1].before):
             first = at
-        after = gaps[at + 1] if at + 1 < len(gaps) else None
+        after = gaps[min(at + 1, len(gaps) - 1)]  # the last is itself
         # A copy that ends the idle time has a piece for itself, from its call to its start.
-        goes_on = (after is not None and after.start == gap.end and after.before == gap.before and after.call != gap.call)  # fmt: skip
+        goes_on = (after.start, after.before) == (gap.end, gap.before) and after.call != gap.call
         starved = gap.cause == "sync" and at in s.claimed
         if goes_on or not (gap.cause == "host late" or starved) or not 0 <= gap.call < len(calls):
             continue
         launch = calls[gap.call]
         if starved:  # by the first work that the waiting thread queues then
-            then = (c for c in calls[gap.call + 1 :] if (c.process, c.thread) == (launch.process, launch.thread))  # fmt: skip
+            thread = launch.process, launch.thread
+            then = (c for c in calls[gap.call + 1 :] if (c.process, c.thread) == thread)
             launch = next((c for c in then if c.kind in ("launch", "copy", "set", "graph")), launch)
         pieces = tuple(i for i in range(first, at + 1) if gaps[i].cause in ("host late", "sync"))
         held = {calls[gaps[i].call] for i in range(first, at + starved) if gaps[i].call >= 0}

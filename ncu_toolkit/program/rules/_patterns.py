@@ -42,7 +42,10 @@ _COMPOSED: Final = {
 }  # fmt: skip
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
-SEQUENCE: Final = Threshold(96.0, "launches for an item: a small network's forward pass; what is longer is a separate step")  # fmt: skip
+SEQUENCE: Final = Threshold(
+    96.0,
+    "launches for an item: a small network's forward pass; what is longer is a separate step",
+)
 ITEMS: Final = Threshold(
     16.0, "passes of other sizes: layers of a network have the same, and are fewer than items"
 )
@@ -252,7 +255,8 @@ def optimizer(s: StepFacts) -> Update | None:
             words = Counter(s.operations[at] for at in run)
             for marks in _ADAM:
                 if min(words[mark] for mark in marks) >= 3:
-                    each = [group for group in _parameters(s, run) if any(s.operations[at] == marks[0] for at in group)]  # fmt: skip
+                    groups = _parameters(s, run)
+                    each = [x for x in groups if any(s.operations[at] == marks[0] for at in x)]
                     lines = {call.line for group in each for at in group if (call := s.call(at))}
                     return Update(tuple(each), False, written=len(lines - {-1}) > 1)
     return None
@@ -366,7 +370,8 @@ def small(s: StepFacts, part: float = 1.0) -> dict[int, Launch]:
 def arguments(s: StepFacts, loops: Iterable[tuple[int, ...]]) -> frozenset[int]:
     """Copies of a few bytes between the launches of `loops` over items: numbers that passes get."""
     spans = [range(run[0], run[-1]) for run in loops]
-    return frozenset(at for span in spans for at in span if s.ops[at].kind == "copy" and copied(s.ops[at]) == "launch")  # fmt: skip
+    copies = (at for span in spans for at in span if s.ops[at].kind == "copy")
+    return frozenset(at for at in copies if copied(s.ops[at]) == "launch")
 
 
 def _name(s: StepFacts, at: int) -> str:
@@ -397,7 +402,8 @@ def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
         return reads < READS.value * len(passes)
     layers = any(s.classes[at] in ("product", "solver", "fused", "other") for at in run[:period])
     many = len(passes) >= (MORE.value if layers else UNLAYERED.value)
-    return (many and (period <= ALIKE.value or not layers) and bool(s.framework) and reads < len(passes) / 2)  # fmt: skip
+    alike = period <= ALIKE.value or not layers
+    return many and alike and bool(s.framework) and reads < len(passes) / 2
 
 
 def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:

@@ -37,8 +37,14 @@ from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome,
 from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, waits
 
 TITLE: Final = "Copies between host and device"
-SLOW: Final = Threshold(0.25, "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best")  # fmt: skip
-HIDDEN: Final = Threshold(0.5, "of the copies' time: shorter kernels hide less than a third, so that only less copying helps")  # fmt: skip
+SLOW: Final = Threshold(
+    0.25,
+    "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
+)
+HIDDEN: Final = Threshold(
+    0.5,
+    "of the copies' time: shorter kernels hide less than a third, so that only less copying helps",
+)
 #: Bytes.
 TINY: Final = Threshold(
     65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start"

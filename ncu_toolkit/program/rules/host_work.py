@@ -237,9 +237,7 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     if not s.worth(us) or us < least:
         return None
     named = ranges_during(s, own)
-    modules = [
-        name for name in sorted(named, key=lambda name: -named[name][0]) if name[:3] == "Xla"
-    ]
+    modules = sorted(named, key=lambda name: -named[name][0])
     module = next(filter(None, map(_MODULE.search, modules)), None)
     what = f" {module[1]}" if module else ""
     several, meaning = _in_steps(s, own), "in which the GPU waited and code was loaded."
