@@ -372,7 +372,8 @@ class TestCompiled:
         first = analyse_rung(rung, "sm_90").kernels[0].findings[0]
         assert "32 wavefronts" in first.summary
         assert (
-            "Pad each row of 128 bytes by 4 or put column c of row r at c ^ r % 32" in first.advice
+            "Pad each row of 128 bytes by 4 bytes, or store column c of row r at column c ^ (r % 32)"
+            in first.advice
         )
         assert "Swizzle<5, 0, 5>" in first.advice
         padded = analyse_rung(rung, "sm_90", parameters={"PITCH": 33}).kernels[0].findings
@@ -415,7 +416,7 @@ class TestCompiled:
             for findings in found
         )
         assert (
-            f"ut column c of row r at c ^ r % {columns}, in elements of {words} bytes"
+            f"tore column c of row r at column c ^ (r % {columns}), in elements of {words} bytes"
             in conflicts[0].advice
         )
         assert not swizzled

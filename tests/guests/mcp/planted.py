@@ -43,7 +43,7 @@ CHANGES: Final = {
     "missing-data-reuse": "shared memory|registers",
     "shared-bank-conflict": "pad|XOR|neighbouring words",
     "shared-instruction-pressure": "in registers|16 bytes at a time",
-    "global-instruction-pressure": "16 bytes|float4",
+    "global-instruction-pressure": "16 bytes|float4|once before the loop",
     "local-memory-traffic": "more registers per thread|index",
     "memory-latency": "independent loads|break the chain|in flight",
     "async-copy-wait": "before its use",
