@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncu_toolkit.base.core import cache
+from ncu_toolkit.kernel.analysis import analyze
 from ncu_toolkit.kernel.report import ncu_source, reader
 from ncu_toolkit.kernel.report.messages import Code
 from ncu_toolkit.kernel.report.ncu_source import CodeTexts
@@ -161,3 +162,28 @@ def test_a_report_reads_the_same_from_what_was_kept(
     assert "CHANGED" in texts(), "they are indeed what is read"
     kept[0].write_bytes(kept[0].read_bytes().replace(b"CHANGED", b"FLIPPED"))
     assert not {"CHANGED", "FLIPPED"} & texts(), "but not without their digest"
+
+
+@pytest.mark.parametrize("jobs", [2, 5])
+def test_texts_of_pieces_are_those_of_the_whole(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces begin and end within a kernel too."""
+    path = tmp_path / "report.ncu-rep"
+    path.write_bytes(report_files.first_launches(3))
+    monkeypatch.setenv("NCU_TOOLKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(analyze, "_TEXTS_BYTES", 64)
+    file = reader.ReportFile(path)
+    ((_, _, whole),) = analyze._texts(file, 1, tmp_path)
+    pieces = analyze._texts(file, jobs, tmp_path)
+    cuts = [place for _, _, cuts in pieces for place in cuts]
+    assert len(pieces) == jobs
+    assert set(cuts) == set(whole)
+    assert len(cuts) > len(whole)
+    made: dict[bytes, dict[int, ncu_source.Line]] = {}
+    for piece in pieces:
+        for code, found in reader.texts_of(*piece).items():
+            assert not made.setdefault(code, {}).keys() & found.keys()
+            made[code].update(found)
+    (of_all,) = analyze._texts(file, 1, tmp_path)
+    assert made == reader.texts_of(*of_all)

@@ -53,9 +53,11 @@ _EXISTING: Final = 8
 _FOLLOWED_S, _CARD = 0.1, ".card"
 #: Bytes of answers that are kept; one to 10,000 launches takes 40 MB.
 _KEPT_BYTES: Final = 256 << 20
-#: Bytes of machine code that are worth another process for their texts: half a second, which its
-#: disassembler needs to begin, at 40 µs for an instruction of 16 bytes.
-_TEXTS_BYTES: Final = 1 << 20
+#: Bytes of machine code that are worth another process for their texts: 0.7 s, at 40 µs for an
+#: instruction of 16 bytes. Its disassembler needs 0.6 s to begin.
+_TEXTS_BYTES: Final = 1 << 18
+#: Farther from the start of a code than any instruction.
+_FAR: Final = 1 << 62
 #: Launches that are inspected while the text of one's code is made.
 _LAUNCHES_A_TEXT: Final = 20
 #: Seconds for one file: a report of ten thousand launches takes minutes.
@@ -571,7 +573,9 @@ def read_packed(
     try:
         found = _read_packed(path, options, jobs, timeout, note)
         if kept and len(found.parts) > 1 and found.file.read == found.file.declared:
-            _keep(kept, found)
+            with contextlib.suppress(OSError):
+                cache.seal(kept, pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+                cache.trim(kept.parent, _KEPT_BYTES)
     except ToolkitError as refused:
         found = refused
     if before != _stamp(path):  # the file is read twice: here, and by the profiler's module
@@ -611,12 +615,6 @@ def _judges() -> str:
     package = Path(__file__).parents[2]
     made = *package.rglob("*.py"), *package.glob("data/*.*")
     return cache.edition(ncu_action.made_by(), *sorted(made))
-
-
-def _keep(path: Path, answer: Packed) -> None:
-    with contextlib.suppress(OSError):
-        cache.seal(path, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
-        cache.trim(path.parent, _KEPT_BYTES)
 
 
 def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: str) -> Packed:
@@ -688,7 +686,7 @@ def _examined(
         known.append(file.examined(allow_partial=options.allow_partial, jobs=jobs))
 
     # forks cannot share the launches once there are threads that wait for texts
-    if len(file.codes) > _LAUNCHES_A_TEXT * sum(len(each.span or ()) for _, each in texts):
+    if len(file.codes) > _LAUNCHES_A_TEXT * sum(len(cuts) for _, _, cuts in texts):
         examine(jobs)
     lines: dict[bytes, dict[int, Line]] = {}
     function = "ncu_toolkit.kernel.report.reader:texts_of"
@@ -696,29 +694,33 @@ def _examined(
         if ncu_action.fits_here():
             pool.fork(len(texts))
         for done in pool.run(texts, jobs, None if known else examine):
-            lines |= done.value or {}
+            for code, those in (done.value or {}).items():
+                lines.setdefault(code, {}).update(those)
     ((report, part),) = known
     return report, replace(part, lines=lines)
 
 
 def _texts(
     file: reader.ReportFile, jobs: int, scratch: Path
-) -> list[tuple[Path, reader.ReportPart]]:
-    """Launches of which the cache lacks the code's text, for `reader.texts_of`. The disassembler
-    takes memory that it never frees, and has a thread, so that a process with it cannot be forked:
-    those that make texts end before others read. Texts that they cannot make are left to these."""
+) -> list[tuple[Path, reader.ReportPart, dict[int, range]]]:
+    """Launches of which the cache lacks the code's text, for `reader.texts_of`, cut into pieces of
+    one size. The disassembler takes memory that it never frees, and has a thread, so that a process
+    with it cannot be forked: those that make texts end before others read. Texts that they cannot
+    make are left to these."""
     part = reader.ReportPart(file.path.name, "", {}, codes=dict(enumerate(file.codes)))
-    sizes = {place: len(file.codes[place].text) for place in reader.lacking_texts(part)}
-    count = min(jobs, len(sizes), 1 + sum(sizes.values()) // _TEXTS_BYTES)
-    spans: list[list[int]] = [[] for _ in range(count)]
-    for place in sorted(sizes, key=lambda place: -sizes[place]):
-        min(spans, key=lambda span: sum(sizes[at] for at in span)).append(place)
+    sizes = {place: len(file.codes[place].text) or 1 for place in reader.lacking_texts(part)}
+    total = sum(sizes.values())
     found = []
-    for share, span in enumerate(spans):
+    for share in range(count := min(jobs, -(-total // _TEXTS_BYTES))):
+        low, high = total * share // count, total * (share + 1) // count
+        cuts: dict[int, range] = {}
+        for place, size in sizes.items():
+            if low < size and high > 0:
+                cuts[place] = range(low if low > 0 else -_FAR, high if high < size else _FAR)
+            low, high = low - size, high - size
         path = scratch / f"texts-{share}.ncu-rep"
-        file.write_part(path, span)
-        codes = {at: file.codes[at] for at in span}
-        found.append((path, replace(part, span=span, codes=codes)))
+        file.write_part(path, cuts)
+        found.append((path, part.of([*cuts]), cuts))
     return found
 
 

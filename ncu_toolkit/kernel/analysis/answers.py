@@ -6,7 +6,7 @@ import ntpath
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -81,7 +81,8 @@ def of_analysis(
         return replace(shown, headline=nothing)
     several = [group.typical for group in groups if len(set(group.typical.inside)) > 1]
     inside = map(_inside, several[: len(shown.cards)])
-    points = tuple(_chained(analysis))[:CARDS]
+    chains = (each for file in analysis.files for each in file.chains)
+    points = tuple(chained((one, (of[0].function, of[-1].function)) for one, of in chains))[:CARDS]
     shown = replace(shown, points=points, tables=tuple(inside))
     return across(analysis, shown) if across and len(analysis.launches) >= MANY else shown
 
@@ -101,15 +102,6 @@ def _inside(launch: LaunchResult) -> Table:
     found = list(Counter(launch.inside).items())
     note = f"{len(found) - TOP} more; --format json lists all." if len(found) > TOP else ""
     return table(f"Launches in the {kernel_name(launch.function)}", columns, found[:TOP], note)
-
-
-def _chained(analysis: Analysis) -> Iterable[str]:
-    """A sentence for each chain that one launch could replace, the largest saving first."""
-    return chained(
-        (found, (launches[0].function, launches[-1].function))
-        for file in analysis.files
-        for found, launches in file.chains
-    )
 
 
 def of_finding(launch: LaunchResult, finding: Finding) -> Answer:
@@ -247,17 +239,13 @@ def of_comparison(comparison: Comparison, short: bool = False) -> Answer:
         *([of_pair] if headline else []),
         f"{label}: {row.bottleneck} ({new.gain}).",
         *parts[:1],  # the line above names the limit that is left
-        *_unprofiled(pairs),
+        *(
+            f"Without the profiler: {row.old} → {row.new} ({row.change.text}, noise {row.noise})."
+            for row in (_row(pair) for pair in pairs if pair.time and not pair.profiled)
+        ),
         *changed.points,
     )
     return Answer(headline or of_pair, points=points, tables=changed.tables, notes=found.notes)
-
-
-def _unprofiled(pairs: Sequence[ComparedPair]) -> Iterator[str]:
-    """The times of pairs that were timed alone."""
-    for row in (_row(pair) for pair in pairs if pair.time and not pair.profiled):
-        change = f"{row.change.text}, noise {row.noise}"
-        yield f"Without the profiler: {row.old} → {row.new} ({change})."
 
 
 def _unchanged(comparison: Comparison) -> bool:

@@ -482,7 +482,8 @@ def _rollups(values: Mapping[bytes, float]) -> Iterator[Check]:
     for kind, found in pairs.items():
         units = 1 if kind == b"pct" else _units((average[1], total[1]) for average, total in found)
         for average_of, total_of in found:
-            fits = _agree(average_of[1], total_of[1], units)
+            slack = _EXACT * max(1.0 if units == 1 else 0.0, abs(total_of[1]))
+            fits = abs(total_of[1] - average_of[1] * units) <= slack
             yield _pair("sum = average × units", fits, average_of, total_of)
 
 
@@ -507,17 +508,19 @@ def _units(pairs: Iterable[tuple[float, float]]) -> int:
     return units if 2 * count > found.total() else 0
 
 
-def _agree(average: float, total: float, units: int) -> bool:
-    """Whether a sum is its average times the units; 1 for percentages."""
-    return abs(total - average * units) <= _EXACT * max(1.0 if units == 1 else 0.0, abs(total))
-
-
 def _pair(relation: str, holds: bool, first: Named, second: Named) -> Check:
-    names = (first[0].decode(errors="replace"), second[0].decode(errors="replace"))
+    held = _held(relation, first[0], second[0])
     if holds:
-        return Check(relation, names)
-    problem = f"{names[0]} is {first[1]:.10g} and {names[1]} is {second[1]:.10g}, which do not fit together"
-    return Check(relation, names, problem)
+        return held
+    one, other = held.metrics
+    problem = f"{one} is {first[1]:.10g} and {other} is {second[1]:.10g}, which do not fit together"
+    return Check(relation, held.metrics, problem)
+
+
+@lru_cache(maxsize=1 << 14)
+def _held(relation: str, *names: bytes) -> Check:
+    """A relation that holds. Launches of a file have the same metrics, thousands of them."""
+    return Check(relation, tuple(name.decode(errors="replace") for name in names))
 
 
 def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
@@ -536,7 +539,7 @@ def _time(values: Mapping[bytes, float]) -> Iterator[Check]:
             continue  # it fits any time; it is of the link's own clock
         if _same(amount * _NANOSECONDS, rate * time):
             fitting += 1
-            yield Check(relation, (of, name.decode(errors="replace")))
+            yield _held(relation, _TIME, name)
         else:
             others.append((name, amount, rate))
     rates = [each for each in others if each[2]]

@@ -584,6 +584,9 @@ def _but_metrics(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     at, end = 0, len(message)
     while at < end:
         if message[at] == _METRIC_TAG:
+            if run := _RUN.match(message, at) or _WHOLES.match(message, at):
+                at = run.end()
+                continue
             length, at = read_varint(message, at + 1)
             at += length
             if at > end:

@@ -138,12 +138,13 @@ class CodeTexts:
                 first.setdefault(self._file(code) or code.digest, place)
         return [place for of, place in first.items() if isinstance(of, bytes) or not of.is_file()]
 
-    def made(self, metrics: "Metrics", place: int) -> dict[int, Line]:
-        """The lines of a launch's code by distance from its start."""
-        addresses = set(metrics.column("executed")[0])
+    def made(self, metrics: "Metrics", place: int, cut: range) -> dict[int, Line]:
+        """The lines of a launch's code by distance from its start, within these distances."""
+        addresses, code = set(metrics.column("executed")[0]), self.of(place)
         _samples(metrics, not_issued=False, addresses=addresses)
-        self.lines(metrics.action, self.of(place), sorted(addresses))
-        return self._lines.get(self.of(place).digest, {})
+        base = code.base or 0
+        self.lines(metrics.action, code, sorted(at for at in addresses if at - base in cut))
+        return self._lines.get(code.digest, {})
 
     def give(self, lines: Mapping[bytes, dict[int, Line]]) -> None:
         """Take lines that another process made, to be cached once their code was read."""

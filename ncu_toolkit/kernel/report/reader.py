@@ -431,13 +431,16 @@ def lacking_texts(part: ReportPart) -> list[int]:
     return texts.lacking()
 
 
-def texts_of(path: Path, part: ReportPart) -> dict[bytes, dict[int, ncu_source.Line]]:
-    """SASS text and source lines of the code of each launch of a part, by the code's digest."""
+def texts_of(
+    path: Path, part: ReportPart, cuts: Mapping[int, range]
+) -> dict[bytes, dict[int, ncu_source.Line]]:
+    """SASS text and source lines of the code of each launch of a part, by the code's digest, within
+    the distances from its start that `cuts` names."""
     context, there, tables = _opened(path, path.with_name(f"light-{path.name}"))
     texts, found = CodeTexts(part.codes or {}), dict[bytes, dict[int, ncu_source.Line]]()
-    for place, (at, action), taken in zip(sorted(part.span or ()), there, tables, strict=True):
+    for place, (at, action), taken in zip(sorted(cuts), there, tables, strict=True):
         metrics = ncu_source.Metrics(context.range_by_idx(at).action_by_idx(action), taken)
-        found[texts.of(place).digest] = texts.made(metrics, place)
+        found[texts.of(place).digest] = texts.made(metrics, place, cuts[place])
     return found
 
 
