@@ -20,7 +20,6 @@ from benchmarks.programs.score import (
     FOLDER,
     RecordedProgram,
     cases,
-    development,
     ours,
     read,
     read_labels,
@@ -154,7 +153,8 @@ def main(arguments: Sequence[str]) -> int:
             FOLDER / "recordings", {name: labels[name]}, labels[name].get("set", half(name))
         )[0]
     ]
-    made = f"{table(development(FOLDER / 'recordings', labels))}\n\n{_HEAD}\n\n{together([*fixed(several)])}"
+    developed, _ = read(FOLDER / "recordings", labels, "development")
+    made = f"{table(developed)}\n\n{_HEAD}\n\n{together([*fixed(several)])}"
     for page in arguments:
         update(Path(page), made)
     if not arguments:

@@ -279,7 +279,7 @@ def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram
     """The recorded programs from which savings are expected: those of all sets that were scored."""
     return [
         each
-        for which in ("development", "sealed", "second", "third", "fourth", "fifth")
+        for which in ("development", "sealed", "second", "third", "fourth", "fifth", "sixth")
         for each in read(folder, labels, which)[0]
     ]
 

@@ -36,7 +36,6 @@ from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import (
     Account,
     Edit,
-    GapCause,
     ProgramDiagnosis,
     ProgramTrial,
     Step,
@@ -46,6 +45,7 @@ from ncu_toolkit.program.rules import _double, _patterns, _words, step_rules
 from ncu_toolkit.program.rules._facts import StepFacts, grid_text
 from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for
+from ncu_toolkit.program.traces.account import LABELS
 from ncu_toolkit.program.traces.classes import kernel_class
 
 #: What a report's counters say of a kernel, with its profile, by its place in `Trace.shapes`.
@@ -80,14 +80,10 @@ UNEXPLAINED: Final = Threshold(
 BETWEEN: Final = Threshold(
     6.0, "us: the 95th percentile of the gaps between queued operations in published traces"
 )
-#: Why such time has no finding, by what the account says of it.
-_WHY: Final[Mapping[GapCause, str]] = {
-    "host late": "the host runs other code, or launches are slow (modules are loaded, profiler buffers flushed). py-spy record --native shows which",
-    "sync": "the host waits for the GPU",
-    "copy": "the host is in copy calls",
-    "allocation": "memory is allocated or freed",
-    "between": "work is queued and does not start: it waits for another stream, an event, or another process",
-    "unknown": "the trace does not show why",
+#: What to say of such time beside the account's words for it.
+_MORE: Final = {
+    "idle: host work": " py-spy record --native shows which.",
+    "idle: between": " They wait for another stream, an event, or another process.",
 }
 DOMINANT: Final = Threshold(0.5, "the largest part of the step, whatever the others are")
 NAMED: Final = Threshold(0.3, "a third of the step is what a reader asks about first")
@@ -295,24 +291,24 @@ def _dominant(s: StepFacts, shown: Sequence[StepFinding], known: Judged) -> Iter
 
 
 def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
-    """What is not known of idle time that no finding has, a sentence for each cause."""
+    """Idle time that no finding has, and none of their fixes closes, by what the account calls it."""
     explained = {at for finding in shown for at in finding.gaps}
-    idle: dict[GapCause, float] = defaultdict(float)
+    gone = {at for finding in shown if finding.edit for at in finding.edit.drops}
+    idle: dict[str, list[float]] = defaultdict(list)
     for at, gap in enumerate(s.gaps):
-        if at not in explained:
-            idle[gap.cause] += gap.us
-    for cause, us in sorted(idle.items(), key=lambda each: -each[1]):
-        if s.worth(us, UNEXPLAINED):
-            why = _WHY[cause]
-            each = us / sum(gap.cause == cause for gap in s.gaps)
+        if at not in explained and gap.before not in gone:
+            idle[gap.key].append(gap.us)
+    for key, times in sorted(idle.items(), key=lambda each: -sum(each[1])):
+        if s.worth(us := sum(times), UNEXPLAINED):
+            label, each = LABELS[key].removeprefix("Idle: "), us / len(times)
+            why = f"{label}.{_MORE.get(key, '')}"
             alone = len({(op.process, op.stream) for op in s.trace.ops}) == 1
-            if cause == "between" and (alone or each <= BETWEEN.value):
-                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels leave fewer such gaps"
-            if cause == "host late" and not s.steady:
-                why = "the host runs other code or launches late. How much of that is the program's start is not known, since no step was found"
-            part = f"{units.percent(s.share(us), 2)} of the {s.word}"
+            if key == "idle: between" and (alone or each <= BETWEEN.value):
+                why = f"it takes {units.duration(each)} from one queued operation to the next. Fewer, larger kernels leave fewer such gaps."
+            if key == "idle: host work" and not s.steady:
+                why = f"{label}. How much of that is the program's start is not known, since no step was found."
             of = "Idle time in none of the causes above is" if explained else "The GPU is idle for"
-            yield f"{of} {part}: {why}."
+            yield f"{of} {units.percent(s.share(us), 2)} of the {s.word}: {why}"
 
 
 def _off(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:

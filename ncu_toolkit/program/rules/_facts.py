@@ -193,11 +193,6 @@ class StepFacts:
         numbers = [*accumulate(gap.start not in ends for gap in self.gaps)]
         return len({numbers[at] for at in places})
 
-    @cached_property
-    def gap_before(self) -> dict[int, int]:
-        """The gap that each op ended. The one that the next step's first work ended counts for none."""
-        return {gap.before: at for at, gap in reversed([*enumerate(self.gaps)]) if gap.before >= 0}
-
     # The host
 
     def call(self, at: int) -> Call | None:

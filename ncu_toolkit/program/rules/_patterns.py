@@ -17,7 +17,7 @@ from ncu_toolkit.base.model import Launch
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Call
 from ncu_toolkit.program.rules._facts import StepFacts
-from ncu_toolkit.program.rules._host import copied
+from ncu_toolkit.program.rules._host import copied, dispatching
 
 #: Classes of kernels that pass over their data once, and do little with it.
 PASSES: Final = ("elementwise", "layout", "random", "fill", "reduction")
@@ -279,9 +279,11 @@ def _parameters(s: StepFacts, run: tuple[int, ...]) -> Iterator[tuple[int, ...]]
 
 
 def gaps_within(s: StepFacts, ops: Iterable[int]) -> list[int]:
-    """The gaps before launches, after the first, that go where one launch takes the place of all."""
-    gaps = [s.gap_before[at] for at in islice(ops, 1, None) if at in s.gap_before]
-    return [at for at in gaps if s.gaps[at].cause in ("host late", "between")]
+    """The gaps before launches, after the first, that go where one launch takes the place of all: long
+    ones where JAX itself takes as long."""
+    rest = {*islice(ops, 1, None)}
+    causes = ("idle: host late", "idle: between", *["idle: host work"] * bool(dispatching(s)))
+    return [at for at, gap in enumerate(s.gaps) if gap.before in rest and gap.key in causes]
 
 
 def _single(launch: Launch | None) -> bool:

@@ -61,8 +61,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Steady steps allocate no memory, or nothing waits for it.", *evidence)
     names = sorted({name for call in calls if (name := s.name(call))})
     return s.finding(
-        f"Each step calls {' and '.join(names[:3])} {units.counted(len(calls), 'time')}. The GPU is idle for {s.of_step(us)} during "
-        f"these calls.",
+        f"Each step calls {' and '.join(names[:3])} {units.counted(len(calls), 'time')}. The GPU is idle for {s.of_step(us)} during these calls.",
         "high" if len(s.step.windows) >= STEADY.value else "low",
         Edit(waits=s.made("allocate", "free")),
         gaps=gaps,

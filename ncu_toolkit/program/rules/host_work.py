@@ -65,6 +65,8 @@ ALSO_CALLED: Final = (AGAIN, LOADER)
 _DEAR: Final = 0.2
 #: Marks of XLA: XlaCompile:#module=jit_train_step#.
 _MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit_)?(\w+)")
+#: Where JAX compiles.
+_COMPILER: Final = re.compile(r"\bjax[/\\]_src[/\\]compiler\.py$")
 #: What to do where it is compiled again, by framework.
 _ANEW: Final[dict[str, tuple[str, ...]]] = {
     "": ("Compile once, before the loop, and pass as arguments what differs from step to step.",),
@@ -225,11 +227,15 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
         times = [*pairwise(s.ops[i * (len(s.ops) - 1) // 4].start for i in range(5))]
     if sum(starmap(loaded, times)) < (MOST.value if s.steady else 1.0) * len(times):
         return None
+    # XLA tunes kernels on the GPU before it loads their code
+    jax = {at for at, frame in enumerate(s.trace.frames) if _COMPILER.search(frame.file)}
+    in_jax = {at for at, stack in enumerate(s.trace.stacks) if not jax.isdisjoint(stack)}
     own = [
         each
         for each in late
         if loaded(s.gaps[each.gaps[0]].start, each.launch.start)
         or max(near := ranges_during(s, [each]), key=near.__getitem__, default="").startswith("Xla")
+        or sum(us * (at in in_jax) for at, us in stacks_during(s, [each]).items()) > each.us / 2
     ]
     gaps = sorted({at for each in own for at in each.gaps})
     us = min(sum(each.us for each in own), s.idle_us(gaps))

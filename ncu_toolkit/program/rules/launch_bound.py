@@ -83,8 +83,7 @@ def find(s: StepFacts) -> StepOutcome:
         fact("late_launches", "Late launches", times, "count", "Launches that began after the work before them had ended.", MANY),
         fact("gpu_busy", "GPU busy", s.account.busy, "fraction", f"Part of the {s.word} in which the GPU worked."),
     )  # fmt: skip
-    # In a step of few launches, half of them are enough.
-    few = min(MANY.value, s.step.launches / 2)
+    few = min(MANY.value, s.step.launches / 2)  # in a step of few launches, half of them
     if times < few or not s.worth(us, WAITING):
         return s.ruled_out(f"The queue is full for nearly all of the {s.word}.", *evidence)
     if waits := _patterns.cut(s):

@@ -24,21 +24,19 @@ CUDA C++ Best Practices Guide, "Asynchronous and Overlapping Transfers with Comp
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Copies not overlapped with compute"
+BOTH_WAYS: Final = Threshold(0.2, "longer while a link copies both ways: 0.1 to 0.3 in 5 programs")
 _WAIT: Final = (
     "Let the host wait only for the event of the buffer that it is about to reuse, not for all work of the step.",
 )
 
 
 def find(s: StepFacts) -> StepOutcome:
-    pinned = [
-        at
-        for at, op in enumerate(s.ops)
-        if op.kind == "copy" and op.path in ("HtoD", "DtoH") and op.pinned
-    ]
+    pinned = [at for at, op in enumerate(s.ops) if op.pinned and op.path in ("HtoD", "DtoH")]
     if not pinned:
         if missing := s.lacks("wall time"):
             return s.abstain("A report has no copies.", *missing)
@@ -59,14 +57,18 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(us):
         reason = "Copies from or to pinned memory overlap with kernels, or are short."
         return s.ruled_out(reason, *evidence)
-    ways = "each direction" if len({s.ops[at].path for at in inline}) > 1 else "the copies"
+    paths = [[at for at in inline if s.ops[at].path == path] for path in ("HtoD", "DtoH")]
+    longer = BOTH_WAYS.value * min(map(s.us, paths))
+    keeps = {at: 1 + longer / s.us(path) for path in paths for at in path if longer}
+    ways = "each direction" if all(paths) else "the copies"
     waits = _WAIT if any(call.kind == "sync" for call in s.calls) else ()
     return s.finding(
         f"{units.counted(len(inline), 'copy', 'copies')} of pinned memory on the kernels' stream, not overlapped with anything: {s.of_step(us)}.",
         "medium",
-        Edit(beside=frozenset(inline), waits=s.made("sync") | s.queuing(inline)),
+        Edit(beside=frozenset(inline), keeps=keeps, waits=s.made("sync") | s.queuing(inline)),
         ops=inline,
         evidence=evidence,
+        arithmetic=f"Copies both ways at once take {units.duration(longer)} longer." * (longer > 0),
         advice=s.advice(
             f"Use two buffers, and a separate stream for {ways}: copy the next chunk while kernels work on this one, "
             "and let each wait for the other by events (cudaStreamWaitEvent).",

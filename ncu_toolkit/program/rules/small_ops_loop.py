@@ -29,8 +29,10 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.kernel import authored
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.program.rules._host import dispatching
 
 TITLE: Final = "Loop of small launches"
 PERIOD: Final = Threshold(
@@ -72,13 +74,10 @@ def find(s: StepFacts) -> StepOutcome:
     items = [(run, period) for run, period in _patterns.items(s) if not alike.intersection(run)]
     items = [(run, period) for run, period in items if run not in _patterns.parameters(s)]
     loops += [run for run, _ in items]
-    places = [at for loop in loops for at in loop]
-    gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
-    handed = sorted(_patterns.arguments(s, (run for run, _ in items)))
-    copies = [handed] if handed else []
-    if handed:  # what passes get goes with them
-        places += handed
-        gaps = sorted({*gaps, *_patterns.gaps_within(s, [handed[0], *handed])})
+    handed = sorted(_patterns.arguments(s, (run for run, _ in items)))  # goes with the passes
+    copies = [handed] * bool(handed)
+    places = [at for run in (*loops, handed) for at in run]
+    gaps = sorted({at for run in (*loops, [-1, *handed]) for at in _patterns.gaps_within(s, run)})
     us, idle = s.us(places), s.idle_us(gaps)
     periods = [1] * (len(loops) - len(items)) + [period for _, period in items]
     times = map(s.alongside, loops, periods)
@@ -103,12 +102,14 @@ def find(s: StepFacts) -> StepOutcome:
         kinds = f"{units.counted(len(first) // period, 'iteration')} of {units.counted(period, 'launch', 'launches')}"
         more = len(first) % period
         kinds += f", and {units.counted(more, 'launch', 'launches')} of one more" * (more > 0)
+    # what JAX itself takes between them, for however long, goes with its calls
+    merged = s.merged([*loops, *copies], [*times, *map(s.alongside, copies)])
     return s.finding(
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
         f"take {s.of_step(us + idle)} with the gaps between them; the kernels alone run for {units.duration(us)}. "
         f"One {'batched call' if period else 'launch'} could do all iterations{' of a loop' * (len(loops) > 1)}.",
         "low",
-        s.merged([*loops, *copies], [*times, *map(s.alongside, copies)]),
+        Edit.joined((merged, Edit(moved=merged.drops if dispatching(s) else frozenset()))),
         ops=places,
         gaps=gaps,
         evidence=evidence,

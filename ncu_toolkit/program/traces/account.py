@@ -45,7 +45,7 @@ _HOLDS: Final[Mapping[CallKind, GapCause]] = {
     "free": "allocation",
     "load": "host late",
 }
-_LABELS: Final = {
+LABELS: Final = {
     "copy": "Exposed copies",
     "set": "Setting memory",
     "idle: host late": "Idle: kernels launched late",
@@ -113,7 +113,7 @@ def account_of(step: Step) -> Account:
     gaps = _mean_gaps(step, accounts, part, means)
     for gap in gaps:
         counts[gap.key] += 1
-    labels = _LABELS | {each.id: each.label for each in classes}
+    labels = LABELS | {each.id: each.label for each in classes}
     parts = (AccountPart(key, labels[key], means[key], counts[key]) for key in {**means, **counts})
     return Account(
         step.wall_us,
