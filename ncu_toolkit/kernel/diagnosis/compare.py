@@ -273,7 +273,8 @@ def changes(
 def _figure(name: str) -> Callable[[Profile], float | None]:
     if name in OPCODES:
         return lambda profile: float(profile.mix.executed(name)) if profile.mix.collected else None
-    return lambda profile: figures.value(profile, name)
+    absent = name == "shared_wavefronts"  # ncu counts some for kernels without shared memory too
+    return lambda x: None if absent and x.launch.shared == 0 else figures.value(x, name)
 
 
 def by_reason(before: Mapping[str, float], after: Mapping[str, float], unit: str) -> list[Change]:
