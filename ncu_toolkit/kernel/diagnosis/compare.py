@@ -256,7 +256,8 @@ def changes(
     sides = [side if isinstance(side, Launches) else Launches((side,)) for side in (before, after)]
     whole = all(side.whole for side in sides)
     found = []
-    for name in names:
+    bare = any(side.main.launch.shared == 0 for side in sides)  # ncu counts wavefronts there too
+    for name in (each for each in names if not (bare and each == "shared_wavefronts")):
         opcode, figure = name in OPCODES, _figure(name)
         old, new = (
             side.total(figure) if whole and (opcode or name in SUMS) else figure(side.main)
@@ -273,8 +274,7 @@ def changes(
 def _figure(name: str) -> Callable[[Profile], float | None]:
     if name in OPCODES:
         return lambda profile: float(profile.mix.executed(name)) if profile.mix.collected else None
-    absent = name == "shared_wavefronts"  # ncu counts some for kernels without shared memory too
-    return lambda x: None if absent and x.launch.shared == 0 else figures.value(x, name)
+    return lambda profile: figures.value(profile, name)
 
 
 def by_reason(before: Mapping[str, float], after: Mapping[str, float], unit: str) -> list[Change]:

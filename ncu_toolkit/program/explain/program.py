@@ -460,7 +460,7 @@ def _then(
     for x in costly[start:CARDS]:
         title = title_of(found, x).partition(" (the GPU")[0]
         due = x.rule in costly[0].before and "comes first" not in costly[0].summary
-        title += ", mostly due to the first" * (due and x.ceiling_us > costly[0].ceiling_us)
+        title += ", mostly due to the first cause" * (due and x.ceiling_us > costly[0].ceiling_us)
         rows.append((title, saving(x, found, whole=False), visible("".join(x.where[:1]))))
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), found)
