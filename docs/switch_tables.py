@@ -71,7 +71,7 @@ def results(tried: Tried) -> str:
 def table() -> str:
     """Each setting of each program: predicted, measured, results."""
     lines = [
-        "| program | setting | runs | saves up to | step | gain | results |",
+        "| program | setting | runs | simulated saving | step | gain | results |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
     for name, trial in trials():

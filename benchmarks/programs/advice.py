@@ -192,7 +192,7 @@ def parts(text: str) -> tuple[str, str, str, str, str]:
     heading, _, rest = text.partition("\n\n")
     claim, mark, rest = rest.partition("\n\nwhere the step goes")
     account, where, rest = rest.partition("\nwhere   ")
-    ending = re.search(r"\nthen    |\n\n", rest)
+    ending = re.search(r"\n(then|also)    |\n\n", rest)
     at = ending.start() if ending else len(rest)
     return heading, claim, mark + account, where + rest[:at], rest[at:]
 
@@ -456,6 +456,13 @@ def against(trials: Sequence[Trial], side: str, other: str) -> str:
     )
 
 
+#: What the labels mean that are not the ids of causes.
+_LABELS: Final = (
+    "A label is the id of a cause ([list](bottlenecks/README.md)), or what no rule looks for: `kernel:` one kernel's fault, `padding-work` "
+    "work on padding, `repeated-work` the same work done again. `spelled-out` is a norm, softmax or loss of one launch per operation."
+)
+
+
 def groups_of(trials: Sequence[Trial], key: Callable[[Trial], str], title: str) -> Iterator[str]:
     """Speedups by a property of the programs."""
     by: dict[str, list[Trial]] = defaultdict(list)
@@ -501,7 +508,14 @@ def page(trials: Sequence[Trial]) -> str:
         lines += ["", f"### The control: another program's cause, {len(controlled)} programs", ""]
         lines += [*by_condition(controlled, CONDITIONS), ""]
         lines.append(against(controlled, "answer", "wrong"))
-    lines += ["", "### By cause", "", *groups_of(trials, lambda each: each.cause, "label")]
+    lines += [
+        "",
+        "### By cause",
+        "",
+        _LABELS,
+        "",
+        *groups_of(trials, lambda each: each.cause, "label"),
+    ]
     framework = lambda each: each.versions.name.partition("_")[0]  # noqa: E731
     lines += ["", "### By framework", "", *groups_of(trials, framework, "framework")]
     lines += ["", "### The rules' record", "",

@@ -37,14 +37,17 @@ ALL_FIXED: Final = {
     "jax_nbody_eager": ("after", ""),
     "torch_segment_empty_cache": ("after", ""),
     "torch_vit_finetune": ("followed", ""),
-    "cupy_hyperspectral_rx": ("followed", "a solver of triangles for an inverse"),
-    "torch_radar_cube": ("followed", "sums along each axis for a convolution, FFTs of real input"),
+    "cupy_hyperspectral_rx": ("followed", "a triangular solve instead of an inverse"),
+    "torch_radar_cube": (
+        "followed",
+        "sums along each axis instead of a convolution, FFTs of real input",
+    ),
 }
 
 
 _HEAD: Final = (
-    "**All fixes at once.** Programs in which we name several causes, with a version in which all of these are fixed: what the replay says "
-    "that the first saves alone, and all together, and what that version saved of the step. Its fix is the benchmark's own, or that of an "
+    "**All fixes at once.** Programs in which we name several causes, with a version in which all of these are fixed: the simulated saving "
+    "of the first alone, that of all together, and what that version saved of the step. Its fix is the benchmark's own, or that of an "
     "agent that was to follow our answer (`followed` in [advice](advice.md)); settings were [tried](try.md) at once. In the "
     "other programs of several causes the fix is of one."
 )
@@ -56,7 +59,7 @@ class Together(NamedTuple):
     name: str
     causes: str
     first: float
-    """What the first of them saves by the replay, alone."""
+    """What the first of them saves by the simulation, alone."""
     most: float
     """What all do."""
     saved: float
@@ -65,12 +68,12 @@ class Together(NamedTuple):
 
 
 def table(programs: Sequence[RecordedProgram]) -> str:
-    """A row for each program whose first cause is its label's: what we say that the step loses to it
-    at most, and what its fix saved, by medians of steps that nobody recorded."""
+    """A row for each program whose first cause is its label's: the simulated saving of its
+    fix, and what its fix saved, by medians of steps that nobody recorded."""
     given = cases(programs, ours)
     first = {case.name for case in given if case.rank == 1}
     lines = [
-        "| program | first cause | step before | saves up to | step after | saved |",
+        "| program | first cause | step before | simulated saving | step after | saved |",
         "|---|---|---:|---:|---:|---:|",
     ]
     within = 0
@@ -87,7 +90,7 @@ def table(programs: Sequence[RecordedProgram]) -> str:
     lines += [
         "",
         f"Of {len(given)} programs these are the {len(first)} whose cause we name first; not so of {', '.join(others) or 'none'}. "
-        f"{within} of the {len(first)} saved no more than the ceiling; the fix of any other removed more than that cause.",
+        f"{within} of the {len(first)} saved no more than simulated; the fix of any other removed more than that cause.",
     ]
     return "\n".join(lines)
 
@@ -118,7 +121,7 @@ def fixed(programs: Sequence[RecordedProgram]) -> Iterator[Together]:
 
 
 def together(given: Sequence[Together]) -> str:
-    """A row for each program whose causes were all fixed, and how far off the replay of all fixes is."""
+    """A row for each program whose causes were all fixed, and how far off the simulation of all fixes is."""
     lines = [
         "| program | causes | the first alone | all | saved | also changed |",
         "|---|---|---:|---:|---:|---|",
@@ -138,7 +141,7 @@ def together(given: Sequence[Together]) -> str:
             error, bias = statistics.fmean(map(abs, off)), statistics.fmean(off)
             alone = statistics.fmean(abs(100 * (x.first - x.saved)) for x in those)
             lines.append(
-                f"{of}, the replay of all fixes is {error:.1f} points of the step off in the mean, with a bias of {bias:+.1f}; "
+                f"{of}, the simulation of all fixes is {error:.1f} points of the step off in the mean, with a bias of {bias:+.1f}; "
                 f"the first fix alone is {alone:.1f} off."
             )
     return "\n".join(lines)

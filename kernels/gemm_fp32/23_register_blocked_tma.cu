@@ -1,5 +1,5 @@
 /*+++
-title = "Tiles loaded by TMA; A read four values of k at a time"
+title = "Tiles loaded by TMA; four values of k per read of A"
 idea = """\
 Register blocking as before, but tiles come by TMA and not through registers, in steps of 32 k: \
 no stores to shared memory, hardly an address, one barrier a step. A is not transposed: a \

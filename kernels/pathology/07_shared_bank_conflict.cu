@@ -43,6 +43,6 @@ present = ["LDS", "STS"]
 absent = ["LDL", "STL"]
 
 [[expect.profile]]
-says = "most passes through the banks are beyond the ideal"
+says = "most wavefronts are beyond the ideal"
 check = "metric('shared_conflict_excess') > 0.8"
 +++*/

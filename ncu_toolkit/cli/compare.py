@@ -49,9 +49,9 @@ def command(
 
     Shows the time of every kernel, then the diagnoses of the kernel whose time changed most, and what
     changed in it: time by cause, stalls, bytes, instructions, source. Launches are paired by full name,
-    grid and block, then by short name; two reports of one kernel each, by that. --pair pairs by hand. Repeated launches are compared by
-    their medians, and a change within their noise does not count. If unmatched kernels take 10 % or
-    more of a report's time, the first line compares the totals of both reports.
+    grid and block, then by short name. If each report has only one kernel, these two are compared.
+    --pair pairs by hand. Repeated launches are compared by their medians, and a change within their
+    noise does not count. If unmatched kernels take 10 % or more of a report's time, the first line compares the totals of both reports.
 
     For a program, shows how its step changed: where its time goes, old and new, causes that are gone
     or new, and the achieved saving next to the predicted one. The noise of a step is the spread of

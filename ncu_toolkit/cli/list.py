@@ -14,9 +14,9 @@ from ncu_toolkit.kernel.runs.store import pending_rungs
 #: What JSON has of a rung as it is.
 _SHOWN = ("name", "order", "kind", "title", "idea", "compared_with", "removes")
 _MARKS = {
-    "step": "", "regression": "regression", "planted": "planted defect", "baseline": "baseline", "roof": "roof", "probe": "probe",
+    "step": "", "regression": "regression", "planted": "planted defect", "baseline": "baseline", "roof": "roof", "probe": "demonstration",
 }  # fmt: skip
-_LEGEND = "[baseline]: a library's. [regression]: slower. [planted defect]: slow on purpose. [roof]: at a hardware limit. [probe]: a demonstration."
+_LEGEND = "[baseline]: a library's. [regression]: slower. [planted defect]: slow on purpose. [roof]: at a hardware limit. [demonstration]: no step."
 
 
 @click.command("list")
@@ -73,5 +73,5 @@ def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> 
         major, minor = rung.minimum_cc
         needs = f"sm_{major}{minor}{'a only' if rung.arch_specific else ' or later'}"
         rows.append((f"{rung.order:02d}", Text(rung.name, style="bold"), what, rung.removes, needs))
-    columns = ("", "rung", "what it is", "addresses", "needs")
+    columns = ("", "rung", "what it is", "bottleneck removed", "needs")
     return grid(columns, rows, Text(family.name, style="bold"), overflow="fold")

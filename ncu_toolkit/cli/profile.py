@@ -63,8 +63,8 @@ from ncu_toolkit.program.recording.step_run import StepJob
     nvtx=option("For a program: only launches inside this NVTX range, as ncu's --nvtx-include takes it; can be repeated.", metavar="RANGE"),
     ranges=switch("For a program: profile only ranges that it marks (ncu_toolkit.profile, cudaProfilerStart), or ignore the marks.  [default: "
         "--ranges if the script marks any]", "--ranges/--no-ranges", default=None),
-    set_name=option("For a program: ncu's section set. 'full' also runs ncu's own rules.", "--set", default=SET_NAME, show_default=True,
-        metavar="NAME"),
+    set_name=option("For a program: ncu's section set, or 'ladder', which comes with ncu-toolkit. 'full' also runs ncu's own rules.", "--set",
+        default=SET_NAME, show_default=True, metavar="NAME"),
     needs=f"For a program: the{NEEDS}",
     resumed=option("Resume an interrupted run of a ladder: the folder RUN, or the newest unfinished one.", "--resume", is_flag=False,
         flag_value="", default=None, metavar="[RUN]", shell_complete=_complete.runs),

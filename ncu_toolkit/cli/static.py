@@ -39,7 +39,7 @@ def command(
     """Analyse a kernel's compiled code: resources, occupancy, hot loops and the bottlenecks that
     can be found without counters.
 
-    Needs nvcc and nvdisasm, but no GPU. A line below the card names what only a profile can show.
+    Needs nvcc and nvdisasm, but no GPU. A line below the diagnosis names what only a profile can show.
     """
     values = parse_params(params, (what,))
     path = Path(what)
@@ -67,7 +67,7 @@ def command(
     else:
         if block is not None or shared:
             raise UsageProblem(
-                "--block and --shared apply to a file. A ladder's kernel has its launch in its header",
+                "--block and --shared apply to a file. The file of a ladder's kernel declares its launch",
                 "Use --param and --size",
             )
         chosen, count = here()

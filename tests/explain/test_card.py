@@ -93,7 +93,9 @@ def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     assert value.bars[0] == UnitBar("l1_data", "L1 data stage", 0.99, True, 0.99)
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
-    assert value.room.endswith("(next limit: FP32, 31.2 % of the time, assumed to fall by 20 %)")
+    assert value.room.endswith(
+        ", then limited by FP32 (25 % of the time, if the fix saves 20 % of that work)"
+    )
     idle = card(
         profile(l1_data_pipe_active=0.3, lsu_pipe_active=0.5), Diagnosis((finding(),), (), {})
     )

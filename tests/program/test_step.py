@@ -624,7 +624,7 @@ def test_what_repeats_in_a_step_is_said() -> None:
     frames = sequence(("abc" * 10 + "Z") * 6)
     assert (
         find_step(frames).description
-        == "Step: 31 GPU operations (kernels, copies, memsets); inner loop: 10 × 3 operations (62.8 µs each)."
+        == "Step: 31 GPU operations (kernels, copies, memsets); inner loop: 10 iterations of 3 such operations, 62.8 µs each iteration."
     )
     assert (
         find_step(sequence("abcdef" * 6)).description

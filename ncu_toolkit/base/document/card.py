@@ -277,8 +277,8 @@ class Card:
             return ""
         limit = ("issue slots" if self.roof == "issue" else self.roof) + self.assumed
         if self.roof == "empty launch" and self.time_us:
-            limit = f"starting and ending this grid, at least {units.duration(self.time_us / self.headroom)}"
-        return f"best case if this is fixed: {factor_text(self.headroom)} (next limit: {limit})"
+            limit = f"starting and ending this grid (at least {units.duration(self.time_us / self.headroom)})"
+        return f"best case: {factor_text(self.headroom)}, then limited by {limit}"
 
 
 def kernel_name(name: str, longest: int = NAME) -> str:

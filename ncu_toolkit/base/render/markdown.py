@@ -101,7 +101,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
     if card.tested:
         yield f"- **tested** {md(card.tested)}"
     for row in card.then:
-        yield f"- **then** {md(' · '.join(filter(None, row)))}"
+        yield f"- **also** {md(' · '.join(filter(None, row)))}"
     for label, text in card.remarks:
         yield f"- **{label}** {md(text)}"
     if card.next:
@@ -140,6 +140,6 @@ def _brief_card(rank: int, card: Card) -> Iterator[str]:
     if card.tested:
         yield f"   tested: {card.tested}"
     for row in card.then:
-        yield f"   then: {' · '.join(filter(None, row))}"
+        yield f"   also: {' · '.join(filter(None, row))}"
     for label, text in card.remarks:
         yield f"   {label}: {text}"

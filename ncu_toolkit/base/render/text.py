@@ -353,7 +353,7 @@ def card_lines(
     if card.tested:
         yield from _labelled("tested", Text(card.tested), width)
     for at, line in enumerate(_columns(card.then, width - _LABEL)):
-        yield from _labelled("" if at else "then", line, width)
+        yield from _labelled("" if at else "also", line, width)
     for label, note in card.remarks:
         yield from _labelled(label, Text(note, style="yellow" if label == "note" else ""), width)
     if 0 < len(card.explained) <= width - _LABEL:
@@ -421,8 +421,8 @@ def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     """What the two tones of the bars mean; empty where there is one."""
     if not any(bar.beyond for bar in bars):
         return ""
-    work, lost = ("#", "-") if ascii_only else ("█", _LIGHTER)
-    return f"{work} busy time the work needs at peak rate   {lost} busy time beyond that   %: both"
+    lost = "-" if ascii_only else _LIGHTER
+    return f"{lost} busy beyond what the work needs at peak rate, where that is known   %: the whole bar"
 
 
 def _strip(shown: Strip, width: int) -> Iterator[Text]:

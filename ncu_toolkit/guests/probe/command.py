@@ -46,7 +46,7 @@ def command(
     """Find what limits kernels where the GPU's performance counters cannot be read.
 
     `ncu-toolkit probe -- python script.py` runs the program once, with its own input, output and
-    exit code, and records each launch through CUPTI: times, shapes, occupancy, and the gaps in
+    exit code, and records each launch through CUPTI: times, grids, blocks, occupancy, and the gaps in
     which the GPU ran no kernel. With --experiments it also runs slices of other work alongside the
     program, which load one unit of the GPU at a time. `--kernel NAME` does the same for a ladder's
     kernel.

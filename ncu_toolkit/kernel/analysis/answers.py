@@ -273,10 +273,11 @@ def _of_unchanged(comparison: Comparison) -> Answer:
     times = "" if total is None else f": {' → '.join(map(units.duration, total.times_us))} in all"
     kernel = comparison.ordered[0].old.name
     name = kernel if _PLAIN_NAME.fullmatch(kernel) else "NAME"
-    same = f"Every time is within its noise of the old one, every bottleneck the same{times}."
+    near = " or within its noise" * any(pair.time and pair.time.noise for pair in comparison.pairs)
+    same = f"Every time is the same{near}, every bottleneck the same{times}."
     one = f"To compare the counters of one kernel, add --kernel {name}"
     return Answer(
-        f"{counted(len(comparison.pairs), 'kernel')}, none changed",
+        f"{_compared(comparison)}, none changed",
         points=(same,) if comparison.filtered else (same, one),
         notes=tuple(_remarks(comparison)),
         verdict=_verdict(comparison) if comparison.gates else "",
@@ -393,9 +394,7 @@ class _Row(NamedTuple):
 
 
 _COLUMNS: Final[tuple[Spec[_Row], ...]] = (
-    Spec(
-        "kernel", cell=lambda row: row.kernel, numeric=False, code=True, shortest=_SHORTEST, name=True
-    ),
+    Spec("kernel", cell=lambda row: row.kernel, numeric=False, code=True, shortest=_SHORTEST, name=True),
     Spec("launches", cell=lambda row: row.launches),
     Spec("old", cell=lambda row: row.old),
     Spec("new", cell=lambda row: row.new),
@@ -419,9 +418,8 @@ def _kernels(comparison: Comparison, shown: ComparedPair | None) -> tuple[Table 
     more = counted(len(alone) - TOP, "more kernel")
     rest = f"{more} without a partner: {units.duration(left)}." if alone[TOP:] else ""
     if not comparison.unpaired:
-        single = not alone and [pair.old.name != pair.new.name for pair in comparison.pairs] == [
-            True
-        ]
+        renamed = [pair.old.name != pair.new.name for pair in comparison.pairs]
+        single = not alone and renamed == [True]
         why = "These two are compared because each report has only one kernel." * single
         return replace(_pairs(comparison.ordered, rows), note=why), rest
     sides = [
@@ -476,14 +474,10 @@ def _alone(side: Side, new: bool, apart: str) -> _Row:
     """The row of a kernel without a partner."""
     time = units.duration(statistics.median(side.times_us)) if side.times_us else ""
     old, after = ("–", time) if new else (time, "–")
-    return _Row(
-        kernel_name(side.label) + apart,
-        str(len(side.times_us)),
-        old,
-        after,
-        Cell("new" if new else "gone", tone="strong"),
-        bottleneck=_titled(side) if side.times_us and side.profiles else "",
-    )
+    change = Cell("new" if new else "gone", tone="strong")
+    bottleneck = _titled(side) if side.times_us and side.profiles else ""
+    name, launches = kernel_name(side.label) + apart, str(len(side.times_us))
+    return _Row(name, launches, old, after, change, bottleneck=bottleneck)
 
 
 def percent(change: float | None) -> str:
@@ -549,6 +543,13 @@ def by_hand(comparison: Comparison) -> str:
     return shell_word("=".join(comparison.likely)) if comparison.likely else "OLD=NEW"
 
 
+def _compared(comparison: Comparison) -> str:
+    """`3 kernels`; of pairs that share a name `3 variants of 1 kernel`: sizes, template arguments."""
+    pairs, names = len(comparison.pairs), len({pair.old.name for pair in comparison.pairs})
+    of = counted(names, comparison.what)
+    return of if names == pairs else f"{counted(pairs, 'variant')} of {of}"
+
+
 def _verdict(comparison: Comparison) -> str:
     """One line: whether the gates hold; without gates, whether there was anything to compare."""
     pairs, compared = len(comparison.pairs), comparison.compared
@@ -561,8 +562,8 @@ def _verdict(comparison: Comparison) -> str:
         return f"Nothing to compare: both have no {comparison.what} in common."
     if comparison.failures:
         return f"{failed_gates(comparison.failures)}."
-    kernels, whole = counted(pairs, comparison.what), compared == pairs
-    found = f"{kernels} compared" if whole else f"{compared} of {kernels} could be compared"
+    whole, some = compared == pairs, f"{compared} of {counted(pairs, comparison.what)} could be"
+    found = f"{_compared(comparison) if whole else some} compared"
     if not comparison.gates:
         return "" if whole else f"{found}."
     part = "" if comparison.comparable else " in what could be compared"

@@ -256,7 +256,8 @@ def changes(
     sides = [side if isinstance(side, Launches) else Launches((side,)) for side in (before, after)]
     whole = all(side.whole for side in sides)
     found = []
-    for name in names:
+    bare = any(side.main.launch.shared == 0 for side in sides)  # ncu counts wavefronts there too
+    for name in (each for each in names if not (bare and each == "shared_wavefronts")):
         opcode, figure = name in OPCODES, _figure(name)
         old, new = (
             side.total(figure) if whole and (opcode or name in SUMS) else figure(side.main)

@@ -87,9 +87,8 @@ def of_pair(name: str, measured: Measured) -> Iterator[tuple[str, str, str]]:
     if before is None or after is None:
         return
     same = excerpt.get("after") == []
-    ours = _header(before, after, same), _header(after, before, same)
-    if "after_file" in excerpt:
-        ours = "", ""
+    bare = "after_file" in excerpt
+    ours = ("", "") if bare else (_header(before, after, same), _header(after, before, same))
     one, other = (
         "\n".join(part for part in (header, _code(rung, excerpt.get(side))) if part)
         for rung, header, side in zip((before, after), ours, ("before", "after"), strict=True)
@@ -99,10 +98,11 @@ def of_pair(name: str, measured: Measured) -> Iterator[tuple[str, str, str]]:
     source = f"From `kernels/{PAIRS}/{before.path.name}` and `{after.path.name}`."
     timings, device = measured
     first, then = timings.get(before.name), timings.get(after.name)
-    if first and then and first.size == then.size and "after_file" not in excerpt:
+    if first and then and first.size == then.size and not bare:
         gain = units.ratio(first.median_us / then.median_us)
+        size, _, worked_on = size_of(before, first).partition(" (")
         source += (
-            f" Measured on one {device}, size {size_of(before, first)}: {units.duration(first.median_us)} before,"
+            f" Measured on one {device}, {worked_on.rstrip(')') or f'size {size}'}: {units.duration(first.median_us)} before,"
             f" {units.duration(then.median_us)} after, {gain} faster."
         )
     yield "", source, ""

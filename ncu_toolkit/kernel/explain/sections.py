@@ -45,7 +45,7 @@ from ncu_toolkit.kernel.diagnosis.time_model import LAUNCH, MEMORY, ON_CHIP, RES
 LABELS: Final[Mapping[str, str]] = {
     "issue": "issue", "fma": "FP32", "fmaheavy": "FMA heavy", "alu": "ALU", "fp64": "FP64",
     "fp16": "FP16", "xu": "XU", "tensor": "tensor", "uniform": "uniform", "lsu": "LSU",
-    "l1_tag": "L1 tag stage", "l1_data": "L1 data stage", "l1_writeback": "L1 writeback", "l1": "L1",
+    "l1_tag": "L1 tag stage", "l1_data": "L1 data stage", "l1_writeback": "L1 writeback", "l1": "L1/TEX throughput",
     "blocks": "block launch", "constant": "constant cache", "fill": "L2-to-SM link", "l2": "L2",
     "atomic": "L2 atomics", "dram": "DRAM",
     "texture": "TEX", "adu": "ADU", "mio": "MIO", "memory": "memory", "sm": "SM",

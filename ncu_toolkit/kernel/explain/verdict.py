@@ -112,14 +112,16 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
 
 
 def _assumed(room: Headroom, finding: Finding) -> str:
-    """How much of the time that unit needs, and what the headroom takes for granted (`BEYOND_ROOF`):
-    `, 39.9 % of the time, assumed to fall by 20 %`."""
+    """How much of the present time that unit needs then, and what the headroom takes for granted
+    (`BEYOND_ROOF`): ` (32 % of the time, if the fix saves 20 % of that work)`."""
+    left = f"{units.percent(1 / room.factor, 2)} of the time"
     if room.resource == time_model.LAUNCH:
         return ""
     if room.resource in finding.relieves or (finding.speedup or 0.0) <= 1:
-        return f", still {units.percent(1 / room.factor)} of the time"
-    needs, part = time_model.BEYOND_ROOF / room.factor, 1 - 1 / time_model.BEYOND_ROOF
-    return f", {units.percent(needs)} of the time, assumed to fall by {whole_percent(part)}"
+        return f" (still {left})"
+    return (
+        f" ({left}, if the fix saves {whole_percent(1 - 1 / time_model.BEYOND_ROOF)} of that work)"
+    )
 
 
 def of_finding(shown: Card, finding: Finding) -> Card:
@@ -130,15 +132,13 @@ def of_finding(shown: Card, finding: Finding) -> Card:
     first = shown.where if verdict else ()
     places = [_located({}, place) for place in finding.locations]
     known = {(line.path, line.line, line.sass) for line in first}
+    others = (each for each in places if (each.path, each.line, each.sass) not in known)
     return replace(
         shown,
         **_named(state, finding),
         roof=shown.roof if verdict else "",
         headroom=shown.headroom if verdict else None,
-        where=(
-            *first,
-            *(each for each in places if (each.path, each.line, each.sass) not in known),
-        ),
+        where=(*first, *others),
         do=_steps(finding.advice, shown.next),
         expect=visible(finding.look_for),
         also="",
@@ -236,11 +236,8 @@ def _gain(
 
 def _shape(profile: Profile) -> str:
     launch = profile.launch
-    parts = [
-        f"{name} {extents(sizes)}"
-        for name, sizes in (("grid", launch.grid), ("block", launch.block))
-        if sizes
-    ]
+    sizes = ("grid", launch.grid), ("block", launch.block)
+    parts = [f"{name} {extents(size)}" for name, size in sizes if size]
     parts += [f"{launch.registers} registers"] * bool(launch.registers)
     occupancy = profile.value("achieved_occupancy")
     if occupancy is not None:
@@ -348,8 +345,9 @@ def _hottest(profile: Profile, finding: Finding) -> tuple[CodeLine | None, str]:
     rows = profile.instructions
     weights = [row.sample_count for row in rows]
     sampled = sum(weights) >= figures.MINIMUM_SAMPLES
-    if not sampled:
-        weights = [row.executed or 0 for row in rows]
+    if not sampled:  # what runs most is no place to look for a cause of the launch's shape
+        shape = load_rules()[finding.bottleneck].FROM_SHAPE
+        weights = [0 if shape else row.executed or 0 for row in rows]
     total, counted = sum(weights), weights
     weights = by_cause(rows, weights)
     if not any(weights):

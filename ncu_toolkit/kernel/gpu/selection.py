@@ -157,7 +157,7 @@ def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tupl
     for (family, name, dtype), labels in sizes.items() if use_tuned else ():
         lines += tuned.notes(find_rung(f"{family}/{name}"), labels, dtype, gpu)
     lines += [
-        f"{name} runs as its model chooses, with {'; '.join(found)}; --no-tuned runs it as its header says"
+        f"{name} runs as its model chooses, with {'; '.join(found)}; --no-tuned runs it as its file says"
         for name, found in modelled.items()
     ]
     return tuple(done), lines

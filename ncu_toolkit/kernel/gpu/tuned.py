@@ -154,7 +154,7 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
     lines = []
     if words:
         tuned = f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}"
-        lines.append(f"{tuned}; --no-tuned runs it as its header says")
+        lines.append(f"{tuned}; --no-tuned runs it as its file says")
     if old:
         where = f"what was tuned for {gpu} at {', '.join(old)} is for another version of {rung.name} and is not used"
         lines.append(f"{where}: `ncu-toolkit tune -k {rung.name} -s {','.join(old)}` retunes it")

@@ -163,8 +163,12 @@ def program_answer(
         basis=_idle(account, step.word), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
         next=next_command, strip=_strip(found) if shown and not lead else None,
     )  # fmt: skip
-    slowed = (_SLOWED,) * _idling(found)
-    points = (*found.notes, step.description, *slowed, *_without_lines(found, known or {}))
+    points = (
+        *found.notes,
+        step.description,
+        *[_SLOWED] * _idling(found),
+        *_without_lines(found, known or {}),
+    )
     return Answer(
         headline(found), cards=(first, *others),
         points=tuple(visible(each) for each in points if each not in first.summary),
@@ -266,24 +270,24 @@ def _idling(found: ProgramDiagnosis) -> bool:
 
 def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True) -> str:
     """What a finding saves of a step, in words: `fix saves about 31 of 46.6 ms`, of an idling one `66 %
-    of the step`; without the `whole`, `31 ms`, `66 %`. The first, by measured cases
+    of the step`; without the `whole`, `fix alone saves about 31 ms`. The first, by measured cases
     (kernel/diagnosis/achieved.py): `about 30 of 46.6 ms (80 % interval 21 to 35)`; `21 or more` where that is the whole."""
     if finding.good:
         return "nothing to gain"
     wall_us, shares, (unit, of) = found.account.wall_us, _idling(found), _whole(found)
-    of = of if whole else unit
+    of, fix = (of, "fix") if whole else (unit, "fix alone")
     if finding.measured_us is not None:
         if not finding.measured_us:
             return "no gain when tried"
         if whole and not shares:
             return f"measured {_in_unit(wall_us, found)} → {_in_unit(wall_us - finding.measured_us, found, 3)}{unit}"
-        return f"fix saves {_in_unit(finding.measured_us, found)}{of}, measured"
+        return f"{fix} saves {_in_unit(finding.measured_us, found)}{of}, measured"
     if finding.expected_us is not None:
         low, likely, high = (_in_unit(each, found, rough=True) for each in finding.expected_us)
         most = finding.expected_us[2] >= _MOST_OF * wall_us
         between = f"{low}{unit} or more" if most else f"{low} to {high}{unit}"
-        return f"fix saves about {likely}{of}{f' ({COVERAGE} {between})' * whole}"
-    return f"fix saves about {_in_unit(finding.ceiling_us, found)}{of}"
+        return f"{fix} saves about {likely}{of}{f' ({COVERAGE} {between})' * whole}"
+    return f"{fix} saves about {_in_unit(finding.ceiling_us, found)}{of}"
 
 
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
@@ -365,7 +369,7 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
     if hidden >= most and (judged or (own and not found.costly)):
         unknown = f"{units.percent(hidden, 2)} of the {word} is in kernels that were not profiled"
         head = takes if own else unknown
-        gain = "not known without counters"
+        gain = "cause and gain not known without counters"
         names = [f"{label_of(k.launch)} ({units.percent(k.share, 2)})" for k in unseen[:3]]
         summary = f"Longest: {units.listed(names)}."
         same = (each for each in found.notes if len(names) == 1 and each.startswith(head))
@@ -455,12 +459,13 @@ def _then(
     wall, rows = found.account.wall_us, []
     for x in costly[start:CARDS]:
         title = title_of(found, x).partition(" (the GPU")[0]
+        due = x.rule in costly[0].before and "comes first" not in costly[0].summary
+        title += ", mostly due to the first cause" * (due and x.ceiling_us > costly[0].ceiling_us)
         rows.append((title, saving(x, found, whole=False), visible("".join(x.where[:1]))))
     if len(costly) > 1 and found.together_us > 0:
         left = _in_unit(max(0.0, wall - found.together_us), found)
-        every = {2: "both", 3: "all three"}.get(
-            len(costly), f"these and {len(costly) - CARDS} more"
-        )
+        more = f"these and {len(costly) - CARDS} more"
+        every = {2: "both", 3: "all three"}.get(len(costly), more)
         alone, why = sum(x.ceiling_us for x in costly), ""
         if found.together_us < 0.99 * alone:
             why = "the fixes overlap"
@@ -514,16 +519,17 @@ def lacking(trace: Trace) -> str:
 
 
 def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -> Table:
-    """A row for each kernel of one name, whatever its grids."""
+    """A row for each name, whatever the grids and template arguments."""
     alike: dict[str, list[StepKernel]] = {}
     for each in kernels:
-        alike.setdefault(each.launch.kernel, []).append(each)
+        alike.setdefault(label_of(each.launch, _LONGEST), []).append(each)
     rows = sorted(alike.values(), key=lambda row: -_time(row))
     lines = {row[0].line for row in rows}
     left, rows = rows[top:], rows[:top]
     labels = [label_of(row[0].launch, _LONGEST) for row in rows]
     names = dict(zip(map(id, rows), cut_apart(labels, NAME), strict=True))
     profiled = sum(each.us for each in kernels if each.verdict)
+    grids = {id(row): {extents(each.launch.grid) for each in row} for row in rows}
 
     def verdict(row: Sequence[StepKernel]) -> str:
         """Of the grid with most time that a report tells of."""
@@ -539,7 +545,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
 
     columns: tuple[Spec[Sequence[StepKernel]], ...] = (
         Spec("kernel", cell=lambda row: names[id(row)], numeric=False, code=True, name=True, shortest=24),
-        Spec("grid", cell=lambda row: extents(row[0].launch.grid) if len(row) == 1 else f"{len(row)} sizes", numeric=False, gives_way=2),
+        Spec("grid", cell=lambda row: f"{len(sizes)} sizes" if len(sizes := grids[id(row)]) > 1 else min(sizes), numeric=False, gives_way=2),
         Spec("class", cell=lambda row: visible(row[0].kind) * (kernel_class(row[0].launch).id != "other"), numeric=False, gives_way=1),
         Spec("launches", cell=lambda row: units.count(sum(x.launches for x in row))),
         Spec("time", cell=lambda row: units.duration(_time(row))),

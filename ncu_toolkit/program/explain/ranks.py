@@ -48,14 +48,12 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
     )  # fmt: skip
     mean = [sum(getattr(row, name) for row in job.rows) / len(job.rows) for name in _PARTS]
     whole = sum(mean) or 1.0
-    bars = tuple(
-        UnitBar(label, label, None, busy=us / whole)
-        for label, us in zip(_PARTS.values(), mean, strict=True)
-    )
+    parts = zip(_PARTS.values(), mean, strict=True)
+    bars = tuple(UnitBar(label, label, None, busy=us / whole) for label, us in parts)
     shown[0] = replace(
         shown[0], bars=bars, of="where the mean rank's step goes", then=then, next=next_command
     )
-    clocks = f"The clocks are aligned on the ends of {counted(job.joined, 'collective')}; nine of ten agree within {duration(job.error_us)}."
+    clocks = f"The clocks are aligned on the ends of {counted(job.joined, 'collective')}; 90 % of them agree within {duration(job.error_us)}."
     return Answer(
         headline(job), cards=tuple(shown), points=(clocks,), tables=(_ranks(job), _exchanges(job)),
     )  # fmt: skip

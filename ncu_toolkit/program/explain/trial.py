@@ -134,7 +134,7 @@ def _table(trial: ProgramTrial) -> Table:
         Spec("setting", cell=_name, numeric=False, code=True),
         Spec("outcome", cell=outcome, title="The step with the setting, as fast as without it."),
         Spec("step", trial.word, cell=lambda tried: Cell(measured(tried), tried.after or None), unit="us"),
-        Spec("most", "saves up to", "By the findings that it is for.", "us", cell=most, gives_way=1),
+        Spec("most", "simulated saving", "By the findings that it is for.", "us", cell=most, gives_way=1),
         Spec("chance", "chance", "How often chance alone makes the two differ as much.", cell=chance, gives_way=2),
         Spec("results", cell=results, title="What the program prints.", numeric=False),
     )  # fmt: skip

@@ -77,7 +77,8 @@ def find(s: StepFacts) -> StepOutcome:
     one = s.idle_times(at for at in late if typical.start <= s.gaps[at].start < typical.end)
     us, copies = s.idle_us(late), s.idle_us(sorted({*late}.intersection(s.idle("copy"))))
     gaps = f" in {units.counted(one, 'gap')}" * bool(one)
-    small = f" ({units.duration(copies)} in copy calls)" * (s.share(copies) >= 0.01)
+    differs = units.percent(s.share(us), 2) != units.percent(s.share(us - copies), 2)
+    small = f" ({units.duration(copies)} in copy calls)" * differs
     evidence = (
         s.part("idle_late", "Idle, launched late", us, "in which the GPU had nothing queued while the host prepared the next launch.", WAITING),
         fact("late_launches", "Late launches", times, "count", "Launches that began after the work before them had ended.", MANY),

@@ -64,8 +64,9 @@ def find(s: StepFacts) -> StepOutcome:
             "XLA places copies and conversions itself. The trace does not show which the program asked for.",
             "the program's operations",
         )
-    taken = {at for each in _patterns.attention(s) for at in each.between}
-    taken |= set(_meant(s))
+    within = {at for each in _patterns.attention(s) for at in each.between}
+    apart = " outside of attention" * any(s.classes[at] == "layout" for at in within)
+    taken = within.union(_meant(s))
     places = [at for at in s.of_class("layout") if at not in taken]
     places += [at for at in range(len(s.ops)) if _patterns.moves(s, at) and at not in taken]
     us = s.us(places)
@@ -93,7 +94,7 @@ def find(s: StepFacts) -> StepOutcome:
     order = _FFT if "fft" in s.classes else _KINDS[_ORDER][1]
     fixes = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
     return s.finding(
-        f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{text}: {s.of_step(us)}.",
+        f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{apart}{text}: {s.of_step(us)}.",
         "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
         s.faster(places),
         ops=places,

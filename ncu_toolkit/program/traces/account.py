@@ -115,12 +115,8 @@ def account_of(step: Step) -> Account:
         counts[gap.key] += 1
     labels = LABELS | {each.id: each.label for each in classes}
     parts = (AccountPart(key, labels[key], means[key], counts[key]) for key in {**means, **counts})
-    return Account(
-        step.wall_us,
-        tuple(sorted(parts, key=lambda part: (-part.us, part.key))),
-        gaps,
-        exclusive_us,
-    )
+    ordered = tuple(sorted(parts, key=lambda part: (-part.us, part.key)))
+    return Account(step.wall_us, ordered, gaps, exclusive_us)
 
 
 def _mean_gaps(
@@ -169,11 +165,8 @@ def _alike(typical: Sequence[Op], ops: Sequence[Op], at: int) -> int:
     if at < 0 or not ops:
         return -1
     op, near = ops[at], at * len(typical) // len(ops)
-    same = [
-        i
-        for i, each in enumerate(typical)
-        if (each.kind, each.shape, each.path) == (op.kind, op.shape, op.path)
-    ]
+    kind = op.kind, op.shape, op.path
+    same = [i for i, each in enumerate(typical) if (each.kind, each.shape, each.path) == kind]
     return min(same, key=lambda i: abs(i - near), default=-1)
 
 

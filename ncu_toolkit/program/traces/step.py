@@ -248,8 +248,8 @@ class _Run:
             passes = (last - first) // length
             each = (start[first + (passes - 1) * length] - start[first]) / (passes - 1) / 1e3
             text += (
-                f"; inner loop: {units.count(passes)} × {units.count(length)} operations "
-                f"({units.duration(float(each))} each)"
+                f"; inner loop: {units.counted(passes, 'iteration')} of {units.count(length)} such operations, "
+                f"{units.duration(float(each))} each iteration"
             )
         return text
 

@@ -82,7 +82,7 @@ SEVERAL: Final = "Let each thread compute several results, so that one loaded va
 LARGER: Final = (
     "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
 )
-LOOK_FOR: Final = "Global loads divided by the tile's width. Stalls move from long scoreboard and LG throttle to shared memory, then to arithmetic."
+LOOK_FOR: Final = "Fewer global loads, by a factor of the tile's width. Stalls on shared memory or arithmetic, not long scoreboard or LG throttle."
 
 
 def find(k: Kernel) -> Outcome:

@@ -306,8 +306,8 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
         moving = f"{percent(share)} of all instructions only move values between shared memory and registers."
         return f"Shared-memory instructions take up issue slots and the load/store pipe: {moving}"
     if _queued(waits):
-        spend = f"Warps spend {percent(queue)} of their time waiting to issue one and {percent(results)} waiting for the data."
-        return f"Shared-memory loads fill the MIO queue. {spend}"
+        at = f"At these loads alone, warps spend {percent(queue)} of their time waiting to issue and {percent(results)} waiting for the data."
+        return f"Shared-memory loads fill the MIO queue. {at}"
     late = f"Warps spend {percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it."
     return late + f" They spend another {percent(queue)} in the queue." * (queue >= NOISE)
 
