@@ -91,7 +91,7 @@ def _python() -> MachineCheck:
     return _ok(f"{platform.python_version()}, ncu-toolkit {__version__}")
 
 
-@_check("driver", "profile, bench")
+@_check("driver", "profile, bench, probe")
 def _driver() -> MachineCheck:
     try:
         text = _DRIVER.read_text(encoding="utf-8")
@@ -107,7 +107,7 @@ def _driver() -> MachineCheck:
     return _ok(found.group(1) if found else text.splitlines()[0])
 
 
-@_check("GPU", "profile, bench")
+@_check("GPU", "profile, bench, probe")
 def _gpu() -> MachineCheck:
     from ncu_toolkit.kernel.gpu import cuda
 

@@ -422,7 +422,7 @@ def _legend(bars: Sequence[UnitBar], ascii_only: bool) -> str:
     if not any(bar.beyond for bar in bars):
         return ""
     lost = "-" if ascii_only else _LIGHTER
-    return f"{lost} busy beyond what the work needs at peak rate, where that is known   %: the whole bar"
+    return f"{lost} busy for longer than the work needs at peak rate (if that is known)   %: the whole bar"
 
 
 def _strip(shown: Strip, width: int) -> Iterator[Text]:

@@ -17,7 +17,7 @@ persistent grid (as many blocks as fit) that takes tiles from a queue; split alo
 
 When the advice is wrong
 With many waves the tail is small. Where memory is the limit, the blocks that remain run faster, and the tail costs less
-than the figure says.
+than the number of waves suggests.
 
 Source
 Nsight Compute's LaunchConfiguration rule ("Tail Effect": it warns where the partial wave is 20% of the time or more);
