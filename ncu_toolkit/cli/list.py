@@ -16,7 +16,7 @@ _SHOWN = ("name", "order", "kind", "title", "idea", "compared_with", "removes")
 _MARKS = {
     "step": "", "regression": "regression", "planted": "planted defect", "baseline": "baseline", "roof": "roof", "probe": "demonstration",
 }  # fmt: skip
-_LEGEND = "[baseline]: a library's. [regression]: slower. [planted defect]: slow on purpose. [roof]: at a hardware limit. [demonstration]: shows one thing, is not meant to be faster."
+_LEGEND = "[baseline]: library. [regression]: slower. [planted defect]: slow on purpose. [roof]: at a hardware limit. [demonstration]: not for speed."
 
 
 @click.command("list")
