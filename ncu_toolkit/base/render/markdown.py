@@ -95,7 +95,7 @@ def _card(card: Card, label: str) -> Iterator[str]:
         parts = [code(part) for part in (line.place, line.text, line.sass) if part]
         yield f"- **where** {' '.join(parts)} {md(line.cost)}".rstrip()
     if card.called:
-        yield f"- **called** {md(card.called)}"
+        yield f"- **launch** {md(card.called)}"
     for step in card.do:
         yield f"- **do** {md(step)}"
     if card.tested:

@@ -345,7 +345,7 @@ def card_lines(
     for at, place in enumerate(card.where):
         yield from _place(labels[min(at, 1)], place, width, links)
     if card.called:
-        yield from _labelled("called", Text(card.called), width)
+        yield from _labelled("launch", Text(card.called), width)
     several = len(card.do) > 1
     for number, step in enumerate(card.do, 1):
         text = Text(f"{number}. {step}" if several else step)
