@@ -73,5 +73,5 @@ def _table(family: Family, ideas: bool, pending: Container[tuple[str, str]]) -> 
         major, minor = rung.minimum_cc
         needs = f"sm_{major}{minor}{'a only' if rung.arch_specific else ' or later'}"
         rows.append((f"{rung.order:02d}", Text(rung.name, style="bold"), what, rung.removes, needs))
-    columns = ("", "rung", "what it is", "bottleneck removed", "needs")
+    columns = ("", "rung", "what it is", "removes or reduces", "needs")
     return grid(columns, rows, Text(family.name, style="bold"), overflow="fold")

@@ -94,7 +94,7 @@ def test_bars_are_the_busiest_units_with_dram_among_them() -> None:
     assert [bar.limit for bar in value.bars[1:]] == [False] * 4
     assert (value.roof, value.headroom) == ("FP32", pytest.approx(4.0))
     assert value.room.endswith(
-        ", then limited by FP32 (25 % of the time, if the fix saves 20 % of that work)"
+        ", then limited by FP32 (25 % of the time, if the fix saves 20 % of that too)"
     )
     idle = card(
         profile(l1_data_pipe_active=0.3, lsu_pipe_active=0.5), Diagnosis((finding(),), (), {})

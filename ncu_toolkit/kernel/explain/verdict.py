@@ -113,14 +113,14 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
 
 def _assumed(room: Headroom, finding: Finding) -> str:
     """How much of the present time that unit needs then, and what the headroom takes for granted
-    (`BEYOND_ROOF`): ` (32 % of the time, if the fix saves 20 % of that work)`."""
+    (`BEYOND_ROOF`): ` (32 % of the time, if the fix saves 20 % of that too)`."""
     left = f"{units.percent(1 / room.factor, 2)} of the time"
     if room.resource == time_model.LAUNCH:
         return ""
     if room.resource in finding.relieves or (finding.speedup or 0.0) <= 1:
         return f" (still {left})"
     return (
-        f" ({left}, if the fix saves {whole_percent(1 - 1 / time_model.BEYOND_ROOF)} of that work)"
+        f" ({left}, if the fix saves {whole_percent(1 - 1 / time_model.BEYOND_ROOF)} of that too)"
     )
 
 

@@ -106,7 +106,7 @@ def find(s: StepFacts) -> StepOutcome:
     merged = s.merged([*loops, *copies], [*times, *map(s.alongside, copies)])
     return s.finding(
         f"{units.count(sum(map(len, loops)))} small launches in {units.counted(len(loops), 'loop')} ({kinds}) "
-        f"take {s.of_step(us + idle)} with the gaps between them; the kernels alone run for {units.duration(us)}. "
+        f"take {s.of_step(us + idle)} with the gaps between them; the GPU works for {units.duration(us)} of that. "
         f"One {'batched call' if period else 'launch'} could do all iterations{' of a loop' * (len(loops) > 1)}.",
         "low",
         Edit.joined((merged, Edit(moved=merged.drops if dispatching(s) else frozenset()))),
