@@ -523,10 +523,10 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
     alike: dict[str, list[StepKernel]] = {}
     for each in kernels:
         alike.setdefault(label_of(each.launch, _LONGEST), []).append(each)
-    rows = sorted(alike.values(), key=lambda row: -_time(row))
-    lines = {row[0].line for row in rows}
-    left, rows = rows[top:], rows[:top]
-    labels = [label_of(row[0].launch, _LONGEST) for row in rows]
+    labels, lines = [*alike], {row[0].line for row in alike.values()}
+    labels.sort(key=lambda label: -_time(alike[label]))
+    left, labels = [alike[label] for label in labels[top:]], labels[:top]
+    rows = [alike[label] for label in labels]
     names = dict(zip(map(id, rows), cut_apart(labels, NAME), strict=True))
     profiled = sum(each.us for each in kernels if each.verdict)
     grids = {id(row): {extents(each.launch.grid) for each in row} for row in rows}

@@ -278,10 +278,10 @@ def _parameters(s: StepFacts, run: tuple[int, ...]) -> Iterator[tuple[int, ...]]
         yield tuple(group)
 
 
-def gaps_within(s: StepFacts, ops: Iterable[int]) -> list[int]:
-    """The gaps before launches, after the first, that go where one launch takes the place of all: long
-    ones where JAX itself takes as long."""
-    rest = {*islice(ops, 1, None)}
+def gaps_within(s: StepFacts, *runs: Iterable[int]) -> list[int]:
+    """The gaps before launches, after the first of each run, that go where one launch takes the place
+    of a run: long ones where JAX itself takes as long."""
+    rest = {at for run in runs for at in islice(run, 1, None)}
     causes = ("idle: host late", "idle: between", *["idle: host work"] * bool(dispatching(s)))
     return [at for at, gap in enumerate(s.gaps) if gap.before in rest and gap.key in causes]
 

@@ -78,7 +78,7 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
     # with copies from tensor to tensor between its launches
     loops = [tuple(sorted({*loop, *_patterns.arguments(s, [loop])})) for loop in loops]
     ops = [at for loop in loops for at in loop]
-    gaps = [gap for loop in loops for gap in _patterns.gaps_within(s, loop)]
+    gaps = _patterns.gaps_within(s, *loops)
     us, idle = s.us(ops), s.idle_us(gaps)
     words = Counter(s.operations[at] or s.classes[at] for at in ops)
     evidence = (

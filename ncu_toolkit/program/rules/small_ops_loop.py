@@ -77,7 +77,7 @@ def find(s: StepFacts) -> StepOutcome:
     handed = sorted(_patterns.arguments(s, (run for run, _ in items)))  # goes with the passes
     copies = [handed] * bool(handed)
     places = [at for run in (*loops, handed) for at in run]
-    gaps = sorted({at for run in (*loops, [-1, *handed]) for at in _patterns.gaps_within(s, run)})
+    gaps = _patterns.gaps_within(s, *loops, [-1, *handed])
     us, idle = s.us(places), s.idle_us(gaps)
     periods = [1] * (len(loops) - len(items)) + [period for _, period in items]
     times = map(s.alongside, loops, periods)
