@@ -3,8 +3,9 @@ both: `python benchmarks/programs/record.py OUT [NAME...]`. Programs import side
 GPU) and hold their GPU one after another; a pair's runs are all on one. What lies in OUT already is kept:
 only what is missing, and what failed, runs again. --seconds, or SECONDS_LEFT, ends it.
 
-OUT gets NAME.before.ncu-trace (and NAME.after.ncu-trace with --after) and times.json:
-{NAME: {before: {us, recorded_us, result, seconds, imports, code, error}, after: ...}}.
+OUT gets NAME.before.ncu-trace (and NAME.after.ncu-trace with --after), cut to a few steps, and times.json:
+{NAME: {before: {us, recorded_us, step, result, seconds, imports, code, error}, after: ...}}; `step` is what the
+whole recording says of its steps: {how, us, median_us, steps}.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import lzma
 import os
 import secrets
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -47,21 +49,38 @@ sys.path[:0] = [sys.argv[1], sys.argv[1] + '/benchmarks/programs']
 from ncu_toolkit.base.core.errors import ToolkitError
 from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.traces.files import write_trace
-from record import short
+from ncu_toolkit.program.traces.step import find_step
+from record import described, short
 folder, to, name, *command = sys.argv[2:]
 code = recorder.record(command, Path(folder), recorder.RecordOptions(lines=True, samples=True))
 try:
-    write_trace(short(recorder.read_recording(Path(folder), name)), Path(to))
+    trace = recorder.read_recording(Path(folder), name)
+    step = find_step(trace)
+    Path(folder, 'step.json').write_text(described(step))
+    write_trace(short(trace, step), Path(to))
 except ToolkitError as error:
     print(f"error: {error}", file=sys.stderr)
 sys.exit(code)
 """
 
 
-def short(trace: Trace) -> Trace:
+def described(step: Step) -> str:
+    """The step of a whole recording as JSON: how it was found, the mean and the median of its times in
+    microseconds, and how many were recorded."""
+    median = statistics.median(window.us for window in step.windows)
+    return json.dumps(
+        {
+            "how": step.how,
+            "us": round(step.wall_us, 1),
+            "median_us": round(median, 1),
+            "steps": len(step.windows),
+        }
+    )
+
+
+def short(trace: Trace, step: Step) -> Trace:
     """The steps around the typical one, so that a recording can lie in a repository: as few as have
     the same step; else the whole trace."""
-    step = find_step(trace)
     for most in (16, 64, 256, 1024):
         if step.how == "whole" or len(step.windows) <= most:
             break
@@ -252,6 +271,8 @@ class Runs:
             if reported and recorded:
                 kept["recorded_us"] = reported["us"]
                 kept["recorded_seconds"] = round(spent.get("seconds", 0), 2)
+                with contextlib.suppress(FileNotFoundError):
+                    kept["step"] = json.loads((raw / "step.json").read_text())
             elif reported:
                 kept["us"] = [*kept["us"], reported["us"]]  # type: ignore[misc]
                 kept["seconds"], kept["imports"] = (

@@ -3,8 +3,8 @@
     python -m benchmarks.programs.score [--sealed] [--cases] [--recordings FOLDER] [--out docs/lab/programs.md]
 
 Reads labels*.toml, and in FOLDER what record.py writes: NAME.before.ncu-trace, where there is one also
-NAME.before.ncu-rep and NAME.rules.ncu-rep (or .xz), what hta.py wrote, and times.json: {NAME: {"before": {us: [...], recorded_us, seconds,
-recorded_seconds, result, code, error}, "after": {...}}}, where `us` are steps that nobody recorded.
+NAME.before.ncu-rep and NAME.rules.ncu-rep (or .xz), what hta.py wrote, and times.json: {NAME: {"before": {us: [...], recorded_us, step,
+seconds, recorded_seconds, result, code, error}, "after": {...}}}, where `us` are steps that nobody recorded.
 "profile_seconds" beside them is what `ncu-toolkit profile` took. Needs no GPU. The sealed half is
 scored once.
 
@@ -550,14 +550,23 @@ def document(
     return "\n".join(lines) + "\n"
 
 
+def _median_and_mean(program: RecordedProgram) -> tuple[float, float]:
+    """Microseconds of a step."""
+    step, whole = program.found.step, program.times["before"].get("step")
+    if whole is not None:
+        return whole["median_us"], whole["us"]
+    return statistics.median(window.us for window in step.windows), step.wall_us
+
+
 def _printed(programs: Sequence[RecordedProgram], *, named: bool) -> str:
     """How the steps found compare with those that programs print, by their median as programs do, or by
-    the mean that the answer gives."""
+    the mean that the answer gives: of the whole recording where record.py kept it, else of the few
+    steps that lie here."""
     took = {
-        each.name: (statistics.median(window.us for window in each.found.step.windows), each.found.step.wall_us, us)
+        each.name: (*_median_and_mean(each), us)
         for each in programs
         if (us := each.times["before"].get("recorded_us"))
-    }  # fmt: skip
+    }
     times = {
         name: 1 if of_printed(middle, us) == 1 else of_printed(mean, us)
         for name, (middle, mean, us) in took.items()
