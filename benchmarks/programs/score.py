@@ -56,9 +56,11 @@ HEADINGS: Final = {
     "fifth-now": "The fifth sealed set after later changes",
     "sixth": "The sixth sealed set",
     "sixth-now": "The sixth sealed set after later changes",
+    "seventh": "The seventh sealed set",
+    "seventh-now": "The seventh sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth")
+SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth", "seventh")
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {
     "now": "sealed", **{f"{each}-now": each for each in SEALED[1:]}
@@ -279,7 +281,7 @@ def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram
     """The recorded programs from which savings are expected: those of all sets that were scored."""
     return [
         each
-        for which in ("development", "sealed", "second", "third", "fourth", "fifth", "sixth")
+        for which in ("development", *SEALED)
         for each in read(folder, labels, which)[0]
     ]
 
