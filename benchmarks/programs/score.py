@@ -58,16 +58,18 @@ HEADINGS: Final = {
     "sixth-now": "The sixth sealed set after later changes",
     "seventh": "The seventh sealed set",
     "seventh-now": "The seventh sealed set after later changes",
+    "eighth": "The eighth sealed set",
+    "eighth-now": "The eighth sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth", "seventh")
+SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {
     "now": "sealed", **{f"{each}-now": each for each in SEALED[1:]}
 }  # fmt: skip
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule says that work is
 #: repeated or done on padding: such a label is missed.
-OTHERS: Final = frozenset(("library", "none", "padding-work", "repeated-work"))
+OTHERS: Final = frozenset(("library", "none", "repeated-work"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
 OWN: Final = "own-kernel"
 #: What `library` means: own work that a library's call does better, by meaning, before any recording; and

@@ -113,6 +113,38 @@ class Sample(Interval, frozen=True, array_like=True, gc=False):
     process: int = 0
 
 
+class Padding(msgspec.Struct, frozen=True):
+    """How full the first padded batches of a program were, in elements of all of them."""
+
+    mask: str
+    """What says which elements count: `attention_mask of BertModel.forward`."""
+    line: str
+    """The user's line that made the call, `train.py:33`; empty if unknown."""
+    width: int
+    """Elements in a row of the last of them."""
+    elements: int
+    longest: int
+    """What they would be if each were as wide as its longest row."""
+    kept: int
+    """Those that count."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A function of the user's that returned arrays of a GPU, compared from call to call."""
+
+    function: str
+    file: str
+    """As in `Trace.lines`."""
+    first: int
+    last: int
+    """Its lines."""
+    calls: int
+    same: bool
+    """Whether all that were compared returned the same values."""
+    within: tuple[int, ...]
+    """Places in `Trace.results` of the functions that were running whenever it was called."""
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """What a program did on its GPUs. `ops`, `calls`, `marks` and `samples` are by start."""
 
@@ -135,6 +167,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     stacks: tuple[tuple[int, ...], ...] = ()
     """Places in `frames`, the outermost function first."""
     frames: tuple[PythonFrame, ...] = ()
+    padding: Padding | None = None
+    """Of PyTorch programs, where the recorder saw a mask."""
+    results: tuple[Result, ...] = ()
     lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = ()
     """What went wrong while it was recorded or read, a sentence each."""

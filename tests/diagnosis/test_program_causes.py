@@ -10,7 +10,7 @@ import program_traces as programs
 import pytest
 
 from ncu_toolkit.program.diagnosis import diagnose_program
-from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding, Trace
+from ncu_toolkit.program.model import Padding, ProgramDiagnosis, Result, StepFinding, Trace
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import read_trace
 from ncu_toolkit.program.traces.step import find_step
@@ -315,6 +315,91 @@ def test_a_transform_length_with_a_large_prime_factor_is_named() -> None:
     assert "next_fast_len" in first.advice[0]
     assert first.ceiling_us == pytest.approx(0.75 * 720.0, rel=0.03)
     assert first.where == ("ranging.py:9",)
+
+
+def _padded(elements: int, longest: int, kept: int) -> ProgramDiagnosis:
+    made = programs.Machine("tune.py")
+    for _ in range(6):
+        for _ in range(10):
+            made.launch("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", 90.0, 5_000, line="tune.py:70")
+        made.launch("flash_fwd_kernel<bf16>", 200.0, 4_000, line="tune.py:70")
+        made.launch("multi_tensor_apply_kernel<AdamFunctor>", 100.0, 300, line="tune.py:74")
+    mask = "attention_mask of BertModel.forward"
+    seen = Padding(mask, "tune.py:70", 512, elements, longest, kept)
+    return diagnosed(msgspec.structs.replace(made.trace(), padding=seen))
+
+
+def test_padding_that_a_mask_shows_is_named_and_left_out() -> None:
+    first = _padded(65536, 16384, 13000).findings[0]
+    assert first.rule == "padding-work"
+    assert first.summary.startswith(
+        "80 % of the elements are padding: rows have 512 columns, of which the"
+    )
+    assert first.where == ("tune.py:70",)
+    # products to a quarter, attention to a sixteenth, and the optimizer as it was
+    assert first.ceiling_us == pytest.approx(900 * 3 / 4 + 200 * 15 / 16, rel=0.05)
+    assert 'padding="longest"' in first.advice[0]
+    assert not any("sort" in each for each in first.advice)
+
+
+def test_rows_of_unlike_lengths_are_to_be_sorted() -> None:
+    first = _padded(65536, 65536, 13000).findings[0]
+    assert first.rule == "padding-work"
+    assert first.advice[0].startswith("Put rows of about the same length into a batch")
+    assert not any("longest" in each for each in first.advice)
+
+
+@pytest.mark.parametrize(("longest", "kept"), [(65536, 65536), (65536, 45000), (64512, 60000)])
+def test_batches_that_are_full_enough_have_no_padding_to_name(longest: int, kept: int) -> None:
+    assert of_rule(_padded(65536, longest, kept), "padding-work") is None
+
+
+def test_without_a_mask_nothing_is_said_of_padding() -> None:
+    left = {each.bottleneck: each for each in diagnosed(programs.gpt()).considered}
+    assert left["padding-work"].outcome == "abstained"
+
+
+#: A step that calls `factorise`, which calls `distances`, and then `estimate`.
+_RESULTS = (
+    Result("factorise", "krige.py", 10, 20, 8, True, (3,)),
+    Result("distances", "krige.py", 1, 8, 8, True, (0, 3)),
+    Result("estimate", "krige.py", 22, 30, 2, False, (3,)),
+    Result("step", "krige.py", 32, 40, 2, False, ()),
+)
+
+
+def _krige(results: Sequence[Result]) -> ProgramDiagnosis:
+    made = programs.Machine("krige.py")
+    for _ in range(6):
+        made.launch("distances(float*)", 300.0, 5_000, line="krige.py:5")
+        made.launch("cholesky(float*)", 400.0, 5_000, line="krige.py:12")
+        made.launch("solve(float*)", 200.0, 5_000, line="krige.py:25")
+    return diagnosed(msgspec.structs.replace(made.trace(), results=tuple(results)))
+
+
+def test_what_returns_the_same_again_is_to_be_computed_once() -> None:
+    first = _krige(_RESULTS).findings[0]
+    assert first.rule == "repeated-work"
+    assert first.summary.startswith(
+        "factorise returned the same arrays in each of the first 8 calls: 702 µs (78 %"
+    )
+    assert first.where == ("krige.py:10",)
+    assert first.ceiling_us == pytest.approx(700, rel=0.05)
+    assert first.advice[0].startswith("Call factorise once before the loop")
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [msgspec.structs.replace(each, same=True, calls=8) for each in _RESULTS],
+        [msgspec.structs.replace(each, calls=2) for each in _RESULTS],
+        [msgspec.structs.replace(each, same=False) for each in _RESULTS],
+        [_RESULTS[3]],
+    ],
+    ids=["one batch again and again", "called twice", "all change", "only the step"],
+)
+def test_nothing_is_repeated_where_that_is_not_known(results: Sequence[Result]) -> None:
+    assert of_rule(_krige(results), "repeated-work") is None
 
 
 def test_an_update_written_out_is_replaced() -> None:

@@ -4,6 +4,7 @@
 The offsets of fields are those of CUPTI's headers, and the same from CUDA 12.0 to 13.5: records only
 grow at their end (tests/gpu/test_recorder.py asks the headers that are installed)."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy
 
 from ncu_toolkit import __version__
@@ -35,7 +37,7 @@ from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.model.profile import Device
 from ncu_toolkit.kernel.gpu import cuda
 from ncu_toolkit.kernel.sass.disassembly import readable
-from ncu_toolkit.program.model import Trace
+from ncu_toolkit.program.model import Padding, Result, Trace
 from ncu_toolkit.program.traces.builder import GpuWork, LaunchShape, TraceBuilder
 
 _INSIDE: Final = Path(__file__).parent / "inside"
@@ -462,7 +464,30 @@ def _read(folder: Path, program: str) -> Trace:
             f"Lines are not known: {text.splitlines()[-1] if text else 'no reason given'}."
         )
     builder.notes += list(dict.fromkeys(notes))
+    _add_arrays(builder, folder)
     return builder.trace(f"ncu-toolkit {__version__}")
+
+
+def _add_arrays(builder: TraceBuilder, folder: Path) -> None:
+    """What inside/python.py saw of masks and results, in the first process that has any."""
+    if rows := _first(folder, "padding", tuple[str, str, int, int, int, int]):
+        mask, line, width, *_ = rows[-1]
+        full = (sum(each) for each in zip(*(row[3:] for row in rows), strict=True))
+        builder.padding = Padding(mask, line, width, *full)
+    rows = _first(folder, "results", tuple[str, str, int, int, int, bool, tuple[int, ...]])
+    builder.results = [Result(*row) for row in rows]
+
+
+def _first(folder: Path, what: str, form: Any) -> list[Any]:
+    """Rows of the first process that wrote such; a last one that was cut off is left out."""
+    for path in sorted(folder.glob(f"*.{what}")):
+        rows = []
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                rows.append(msgspec.json.decode(line, type=form))
+        if rows:
+            return rows
+    return []
 
 
 def symbols(folder: Path) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model.profile import Device, Extents, Launch
 from ncu_toolkit.kernel.sass.disassembly import readable
@@ -20,7 +22,9 @@ from ncu_toolkit.program.model import (
     MarkKind,
     Op,
     OpKind,
+    Padding,
     PythonFrame,
+    Result,
     Sample,
     Trace,
 )
@@ -207,6 +211,9 @@ class TraceBuilder:
         self.sized = False
         """Whether an operator's input shapes are known."""
         self.program = ""
+        self.padding: Padding | None = None
+        self.results: list[Result] = []
+        """With whole paths of files."""
         self.calls: list[tuple[int, int, CallKind, int, int, int]] = []
         """start, end, kind, name, thread, process."""
         self._lines: dict[int, tuple[str, int]] = {}
@@ -308,7 +315,7 @@ class TraceBuilder:
         place = [0] * len(order)
         for new, old in enumerate(order):
             place[old] = new
-        files = {file for _, file, _ in self._frames}
+        files = {file for _, file, _ in self._frames} | {each.file for each in self.results}
         lines, labels = _Places(), _labels({*files, *(file for file, _ in self._lines.values())})
         line_of = {call: lines[f"{labels[at[0]]}:{at[1]}"] for call, at in self._lines.items() if call < len(order)}  # fmt: skip
         devices, launching = _Places(), set[int]()
@@ -354,6 +361,8 @@ class TraceBuilder:
             frames=tuple(
                 PythonFrame(name, labels[file], line) for name, file, line in self._frames
             ),
+            padding=self.padding,
+            results=tuple(msgspec.structs.replace(x, file=labels[x.file]) for x in self.results),
             lacks=tuple(self._lacks(ops)),
             notes=tuple(self.notes),
         )

@@ -10,20 +10,33 @@ file."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import gc  # noqa: F401 -- recorder.c uses it and imports nothing
 import importlib
+import itertools
 import json
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import CodeType
 from typing import Any, NoReturn
 
 _EVERY = 0.5
 #: Functions whose lines are followed: a program that makes code as it runs has more.
 _CODES = 20_000
+#: Arguments that say what of a batch counts, how many calls are looked at (a copy to the host each),
+#: and seconds to wait for one.
+_MASKS = ("attention_mask", "key_padding_mask", "src_key_padding_mask")
+_BATCHES = 4
+_PATIENCE = 5
+#: Calls of a function by the last of which it is known whether its results differ, arrays of a result
+#: that are compared, and elements of each.
+_CALLS = 8
+_ARRAYS = 4
+_SOME = 64
 
 
 def plain(path: str, flags: int) -> int:
@@ -51,6 +64,7 @@ class Lines:
         make.restype = ctypes.py_object
         make.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.py_object, ctypes.py_object)
         self.is_own.argtypes, self.is_own.restype = (ctypes.py_object,), None
+        self.padding, self.results = Padding(self.stem, others), Results(self.stem, self.monitoring)
         path, disable = os.fsencode(self.stem + ".lines"), self.monitoring.DISABLE
         at_line, at_return = (make(which, path, None, disable) for which in (0, 1))
         self.monitoring.use_tool_id(self.tool, "ncu-toolkit")
@@ -65,7 +79,8 @@ class Lines:
         threading.Thread(target=self._often, daemon=True).start()
 
     def _started(self, code: CodeType, _: int) -> Any:
-        """Once for each code: whether its lines are followed from here on."""
+        """Once for each code: whether its lines are followed from here on. Again for what looks at
+        padding."""
         path = code.co_filename
         if (
             len(self.own) < _CODES
@@ -76,10 +91,11 @@ class Lines:
                 self.known.add(id(code))
                 self.own.append(code)
                 self.is_own(code)
+                self.results.follow(code)
             events = self.monitoring.events
             followed = events.LINE | events.PY_RETURN | events.PY_YIELD
             self.monitoring.set_local_events(self.tool, code, followed)
-        return self.monitoring.DISABLE
+        return None if self.padding.looks(code, sys._getframe(1)) else self.monitoring.DISABLE
 
     def _often(self) -> None:
         while self.pid == os.getpid() and self.tool >= 0:
@@ -96,10 +112,176 @@ class Lines:
             with open(place, "a", encoding="utf-8", errors="replace", opener=plain) as file:
                 for code in ready:
                     file.write(f"{id(code)} {code.co_filename.splitlines()[0]}\n")
+            self.results.write()
         except OSError:  # a full disk is no reason to disturb the program
             self.monitoring.set_events(self.tool, 0)
             self.tool = -1
         self.write_lines(1)
+
+
+class Results:
+    """Writes which functions of the user's return the same arrays of a GPU again: PID.results, a line for
+    each that was called often enough."""
+
+    def __init__(self, stem: str, monitoring: Any) -> None:
+        self.path, self.monitoring, self.seen = (
+            stem + ".results",
+            monitoring,
+            dict[CodeType, list[Any]](),
+        )
+        self.looking = False
+        """What it looks at may be a function's that is followed too."""
+        self.tool = 3 if monitoring.get_tool(3) is None else -1
+        if self.tool >= 0:
+            monitoring.use_tool_id(self.tool, "ncu-toolkit results")
+            monitoring.register_callback(self.tool, monitoring.events.PY_RETURN, self._returned)
+
+    def follow(self, code: CodeType) -> None:
+        if self.tool >= 0:
+            self.monitoring.set_local_events(self.tool, code, self.monitoring.events.PY_RETURN)
+
+    def _returned(self, code: CodeType, _: int, value: Any) -> Any:
+        """Compare it with what the function returned before, at calls 1, 2, 4 and 8."""
+        calls, same, before, callers = self.seen.setdefault(code, [0, True, None, None])
+        if (calls + 1) & calls or self.looking:
+            self.seen[code][0] += not self.looking
+            return None
+        self.looking = True
+        try:
+            now = _aside(lambda torch: _sampled(torch, value))
+            frame, above = sys._getframe(1).f_back, set[CodeType]()
+            while frame is not None:
+                above.add(frame.f_code)
+                frame = frame.f_back
+        except Exception:  # whatever this framework lacks, the program goes on
+            now = []
+        finally:
+            self.looking = False
+        if now is not None:
+            same = same and now == (before or now)
+            self.seen[code] = [calls + 1, same, now, above if callers is None else above & callers]
+        return self.monitoring.DISABLE if not now or not same or calls + 1 == _CALLS else None
+
+    def write(self) -> None:
+        known = {code: row for code, row in [*self.seen.items()] if row[2] and row[0] > 1}
+        if not known:
+            return
+        with open(self.path, "w", encoding="utf-8", opener=plain) as file:
+            places = {code: at for at, code in enumerate(known)}
+            for code, (calls, same, _, callers) in known.items():
+                lines = [line for _, _, line in code.co_lines() if line]
+                within = [places[each] for each in callers if each in places and each is not code]
+                row = [
+                    code.co_qualname,
+                    code.co_filename,
+                    code.co_firstlineno,
+                    max(lines),
+                    calls,
+                    same,
+                    within,
+                ]
+                file.write(f"{json.dumps(row)}\n")
+
+
+class Padding:
+    """Writes how full the first batches are, from the first function of PyTorch's that is given a mask of
+    rows and columns: PID.padding, a line for each batch."""
+
+    def __init__(self, stem: str, others: tuple[str, ...]) -> None:
+        self.path, self.others, self.left = stem + ".padding", others, _BATCHES
+        self.code: CodeType | None = None
+
+    def looks(self, code: CodeType, frame: Any) -> bool:
+        """Whether it wants to see the next call of this function too."""
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        mask = next((name for name in _MASKS if name in names), "")
+        if not mask or not self.left or self.code not in (None, code):
+            return False
+        try:
+            seen = _aside(lambda torch: _full(torch, frame.f_locals, mask))
+            if seen:
+                self.code, self.left = code, self.left - 1
+                row = [f"{mask} of {code.co_qualname}", self._line(frame), *seen]
+                with open(self.path, "a", encoding="utf-8", opener=plain) as file:
+                    file.write(f"{json.dumps(row)}\n")
+            return seen != [] and self.left > 0
+        except Exception:  # whatever this PyTorch lacks, the program goes on
+            return False
+
+    def _line(self, frame: Any) -> str:
+        """The user's line that is running."""
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if not path.startswith("<") and not any(part in path for part in self.others):
+                return f"{os.path.basename(path)}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+
+def _aside(work: Callable[[Any], list[Any]]) -> list[Any] | None:
+    """What `work` finds with PyTorch's module (None if it is not imported), on a thread of its own and
+    this one's stream: here, torch.compile would compile it. None while a CUDA graph is captured."""
+    torch: Any = sys.modules.get("torch")
+    found, stream = list[Any](), None
+    if torch is not None and torch.cuda.is_initialized():
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        stream = torch.cuda.current_stream()
+
+    def run() -> None:
+        on = contextlib.nullcontext() if stream is None else torch.cuda.stream(stream)
+        with contextlib.suppress(Exception), on:
+            found.extend(work(torch))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    return found
+
+
+def _full(torch: Any, named: Any, mask: str) -> list[int]:
+    """Columns and elements of a batch, those if it were as wide as its longest row, and those that count;
+    nothing where the argument is no mask of rows that are padded on one side."""
+    value = named[mask]
+    if (
+        torch is None
+        or type(value) is not torch.Tensor
+        or value.dim() != 2
+        or value.is_floating_point()
+    ):
+        return []
+    kept = value.detach().cpu() != (mask != "attention_mask")
+    rows, columns = kept.shape
+    if not kept.numel() or int((kept[:, 1:] != kept[:, :-1]).sum(1).max()) > 1:
+        return []
+    return [columns, rows * columns, rows * int(kept.any(0).sum()), int(kept.sum())]
+
+
+def _sampled(torch: Any, value: Any) -> list[Any]:
+    """Some elements of the arrays of a GPU in what a function returned."""
+    each = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, (tuple, list))
+        else (value,)
+    )
+    found = []
+    for array in itertools.islice(each, _ARRAYS):
+        module, kind = type(array).__module__.partition(".")[0], type(array).__name__
+        if torch is not None and isinstance(array, torch.Tensor):
+            if type(array) not in (torch.Tensor, torch.nn.Parameter) or not array.is_cuda:
+                continue
+            array = array.detach()
+        elif (module, kind) not in (
+            ("cupy", "ndarray"),
+            ("jaxlib", "ArrayImpl"),
+            ("jax", "ArrayImpl"),
+        ):
+            continue
+        flat = array.reshape(-1)
+        found.append([[*array.shape], flat[:: max(1, flat.shape[0] // _SOME)][:_SOME].tolist()])
+    return found
 
 
 class WorkerSampling:

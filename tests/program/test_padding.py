@@ -1,0 +1,136 @@
+"""What the recorder's Python part sees of masks. PyTorch is not here: its tensors are NumPy's."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ncu_toolkit.program.model import Padding
+from ncu_toolkit.program.recording import recorder
+from ncu_toolkit.program.recording.inside import python as inside
+from ncu_toolkit.program.traces.builder import TraceBuilder
+
+
+class _Tensor(np.ndarray):
+    """What is asked of a tensor and has another name in NumPy."""
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.kind == "f"
+
+    def detach(self) -> _Tensor:
+        return self
+
+    cpu = detach
+
+    def numel(self) -> int:
+        return self.size
+
+
+def _tensor(values: Any) -> _Tensor:
+    return np.asarray(values).view(_Tensor)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        is_current_stream_capturing=lambda: False,
+        current_stream=lambda: None,
+        stream=lambda _: contextlib.nullcontext(),
+    )
+    made = SimpleNamespace(Tensor=_Tensor, cuda=cuda)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    return made
+
+
+def forward(input_ids: Any, attention_mask: Any = None, key_padding_mask: Any = None) -> FrameType:
+    return sys._getframe()
+
+
+def other(values: Any) -> FrameType:
+    return sys._getframe()
+
+
+def _rows(*lengths: int, width: int = 16) -> _Tensor:
+    return _tensor([[int(at < length) for at in range(width)] for length in lengths])
+
+
+def _read(folder: Path) -> Padding | None:
+    builder = TraceBuilder()
+    recorder._add_arrays(builder, folder)
+    return builder.padding
+
+
+def _looks(watch: inside.Padding, frame: FrameType) -> bool:
+    return watch.looks(frame.f_code, frame)
+
+
+def test_the_first_batches_of_the_first_function_with_a_mask(
+    tmp_path: Path, torch: SimpleNamespace
+) -> None:
+    watch = inside.Padding(str(tmp_path / "7"), ("site-packages",))
+    assert not _looks(watch, other(_rows(3)))
+    wanted = [_looks(watch, forward(0, _rows(5, 3))) for _ in range(6)]
+    assert wanted == [True, True, True, False, False, False]
+    found = _read(tmp_path)
+    assert found is not None
+    assert (found.width, found.elements, found.longest, found.kept) == (16, 128, 40, 32)
+    assert found.mask == "attention_mask of forward"
+    assert found.line.startswith("test_padding.py:")
+
+
+def test_a_mask_of_padding_says_what_does_not_count(tmp_path: Path, torch: SimpleNamespace) -> None:
+    watch = inside.Padding(str(tmp_path / "7"), ())
+    mask = _tensor(np.asarray(_rows(5, 3)) == 0)
+    assert not _looks(watch, forward(0, None, mask)), "the first mask of a function counts"
+    named = {"key_padding_mask": mask}
+    assert inside._full(torch, named, "key_padding_mask") == [16, 32, 10, 8]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        None,
+        _tensor(np.ones((2, 16), dtype=np.float32)),
+        _tensor(np.ones((2, 1, 16, 16), dtype=np.int64)),
+        _tensor(np.abs(np.subtract.outer(np.arange(16), np.arange(16))) < 3),
+        _tensor(np.ones((0, 16), dtype=np.int64)),
+    ],
+    ids=["none", "added to scores", "by pair", "a band", "empty"],
+)
+def test_other_masks_are_left_alone(
+    mask: _Tensor | None, tmp_path: Path, torch: SimpleNamespace
+) -> None:
+    watch = inside.Padding(str(tmp_path / "7"), ())
+    assert not _looks(watch, forward(0, mask))
+    assert _read(tmp_path) is None
+
+
+def test_a_capture_is_not_disturbed(tmp_path: Path, torch: SimpleNamespace) -> None:
+    torch.cuda.is_current_stream_capturing = lambda: True
+    watch = inside.Padding(str(tmp_path / "7"), ())
+    assert _looks(watch, forward(0, _rows(5))), "a later call may not be captured"
+    assert _read(tmp_path) is None
+
+
+def test_a_program_goes_on_whatever_fails(tmp_path: Path, torch: SimpleNamespace) -> None:
+    del torch.cuda.is_initialized
+    watch = inside.Padding(str(tmp_path / "7"), ())
+    assert not _looks(watch, forward(0, _rows(5)))
+    assert _read(tmp_path) is None
+
+
+def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "7.padding").write_text('["a of b", "t.py:3", 16, 32, 10, 8]\n["a of b", "t.')
+    found = _read(tmp_path)
+    assert found is not None
+    assert (found.line, found.kept) == ("t.py:3", 8)
