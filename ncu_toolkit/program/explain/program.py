@@ -419,7 +419,7 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
     trace, ops = found.step.trace, found.step.ops
     gap = max(found.account.gaps, key=lambda gap: gap.us)
     text = f"The longest time without work is {units.duration(gap.us)}"
-    if not 0 <= gap.before < len(ops):
+    if gap.before < 0:
         return f"{text}."
     op = ops[gap.before]
     line, other = line_of(trace, op.call), {"copy": "a copy", "set": "a memset"}.get(op.kind)

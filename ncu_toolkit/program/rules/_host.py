@@ -155,7 +155,7 @@ def away(s: StepFacts) -> Iterator[Away]:
         # A copy that ends the idle time has a piece for itself, from its call to its start.
         goes_on = (after.start, after.before) == (gap.end, gap.before) and after.call != gap.call
         starved = gap.cause == "sync" and at in s.claimed
-        if goes_on or not (gap.cause == "host late" or starved) or not 0 <= gap.call < len(calls):
+        if goes_on or not (gap.cause == "host late" or starved) or gap.call < 0:
             continue
         launch = calls[gap.call]
         if starved:  # by the first work that the waiting thread queues then
