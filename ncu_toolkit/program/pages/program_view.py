@@ -56,8 +56,8 @@ from ncu_toolkit.program.model import (
 )
 from ncu_toolkit.program.traces.choice import LaunchGroup, groups
 from ncu_toolkit.program.traces.classes import kernel_class
+from ncu_toolkit.program.traces.marks import marks_around, range_name
 from ncu_toolkit.program.traces.ranks import Job
-from ncu_toolkit.program.traces.step import marks_around, range_name
 
 #: Tiles narrower than this part of the step are shown as one: a pixel of a wide screen.
 _LEAST: Final = 1e-3

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -265,16 +265,14 @@ def prepared(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict
 
 
 def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:
-    kinds = [_DEVICE, *_OPS, *([_DRIVER, _RUNTIME] if asked.calls else [])]
+    kinds = [_DEVICE, *_OPS, *[_DRIVER, _RUNTIME] * bool(asked.calls), *[_MARKER] * asked.ranges]
     libraries = cupti_libraries(command)
     paths = filter(None, (str(_INSIDE / "start"), os.environ.get("PYTHONPATH")))
     values = {
         "CUDA_INJECTION64_PATH": str(built()),
         "NCU_TOOLKIT_RECORD": str(folder),
         "NCU_TOOLKIT_RECORD_CUPTI": ":".join(libraries),
-        "NCU_TOOLKIT_RECORD_KINDS": ",".join(
-            map(str, [*kinds, *([_MARKER] if asked.ranges else [])])
-        ),
+        "NCU_TOOLKIT_RECORD_KINDS": ",".join(map(str, kinds)),
         "NCU_TOOLKIT_RECORD_CALLS": ",".join(asked.calls),
         "NCU_TOOLKIT_RECORD_BYTES": str(_MOST),
         "PYTHONPATH": os.pathsep.join(paths),
@@ -319,19 +317,19 @@ def layout(kind: int, size: int) -> Any:
     return numpy.dtype(fields)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecordedProcess:
     """What one process wrote."""
 
     number: int
     stem: Path
-    sizes: dict[int, int]
-    names: dict[int, str]
-    calls: dict[tuple[int, int], str]
-    clocks: list[tuple[int, int]]
-    notes: list[str]
-    failed: str
-    ended: bool
+    sizes: dict[int, int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    calls: dict[tuple[int, int], str] = field(default_factory=dict)
+    clocks: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failed: str = ""
+    ended: bool = False
 
     def rows(self, kind: int) -> Any:
         """Its records of a kind, as an array of `FIELDS`; the last may be cut off."""
@@ -366,10 +364,7 @@ class RecordedProcess:
 
 
 def _process(path: Path) -> RecordedProcess:
-    found = RecordedProcess(
-        int(path.name.split(".")[0].split("-")[0]), path.with_suffix(""), {}, {}, {}, [], [], "", False
-    )  # fmt: skip
-    last: dict[str, Any] = {}
+    found = RecordedProcess(int(re.split("[.-]", path.name)[0]), path.with_suffix(""))
     lost = 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         what, _, rest = line.partition(" ")
@@ -388,9 +383,9 @@ def _process(path: Path) -> RecordedProcess:
             elif what == "note" and rest not in found.notes:
                 found.notes.append(rest)
             elif what == "failed":
-                last[what] = rest
+                found.failed = rest
             elif what == "ended":
-                last["ended"] = True
+                found.ended = True
         except (ValueError, IndexError):
             continue  # the last line of a process that was killed
     if lost:
@@ -401,7 +396,7 @@ def _process(path: Path) -> RecordedProcess:
         found.notes.append(
             "another profiler began inside the program (PyTorch's?), and what came after that is not recorded: switch it off"
         )
-    return replace(found, **last)
+    return found
 
 
 def processes(folder: Path) -> list[RecordedProcess]:
@@ -547,7 +542,7 @@ def _add_op(
 ) -> None:
     work = GpuWork(
         row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
-        stream=row["streamId"], process=place, node=row["graphNodeId"],
+        stream=row["streamId"], process=place, node=row["graphNodeId"], size=row.get("bytes"),
     )  # fmt: skip
     if kind == KERNEL:
         shape = LaunchShape(
@@ -558,9 +553,7 @@ def _add_op(
         )  # fmt: skip
         size, group = row["message"]
         work = work._replace(kind="kernel", shape=builder.shape(shape), size=size, group=group)
-    else:
-        work = work._replace(size=row["bytes"])
-    if kind not in (KERNEL, _SET):
+    elif kind != _SET:
         path = _PATHS[row["copyKind"]] if row["copyKind"] < len(_PATHS) else ""
         path = "PtoP" if kind == _PEER else path
         host = {"HtoD": row["srcKind"], "DtoH": row["dstKind"]}.get(path, 0)
@@ -686,10 +679,8 @@ def _samples(
     """Samples (start, length, place, thread), places on stacks (caller, function, line) and functions
     (name, file) by their numbers, and notes of one process, as recorder.c wrote them. The last line of
     a process that was killed may be cut off."""
-    rows: list[tuple[int, ...]] = []
-    callers: dict[int, tuple[int, ...]] = {}
-    functions: dict[int, tuple[str, str]] = {}
-    notes: list[str] = []
+    rows, callers = list[tuple[int, ...]](), dict[int, tuple[int, ...]]()
+    functions, notes = dict[int, tuple[str, str]](), list[str]()
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
         kind, _, rest = line.partition(" ")
         words = rest.split(" ", 1) if kind == "f" else rest.split(" ")

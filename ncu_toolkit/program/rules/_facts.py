@@ -30,8 +30,8 @@ from ncu_toolkit.program.model import (
 )
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
+from ncu_toolkit.program.traces.marks import marks_around
 from ncu_toolkit.program.traces.replay import Replay
-from ncu_toolkit.program.traces.step import marks_around
 
 #: A cause that would save less of the step is not worth a finding.
 WORTH: Final = Threshold(
