@@ -155,9 +155,8 @@ def compare_programs(
     """
     sides = []
     for programs in (old, new):
-        for each in programs.unreadable:
-            assert each.error is not None
-            raise each.error
+        for error in programs.errors:
+            raise error
         sides.append({_key(x, len(programs.found)): x for x, _ in programs.found})
     scales = {key: _alike(x, sides[1][key]) for key, x in sides[0].items() if key in sides[1]}
     made = [

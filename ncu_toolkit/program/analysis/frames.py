@@ -25,18 +25,11 @@ def changes_frame(steps: Iterable[StepChange]) -> pandas.DataFrame:
 
 def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:
     """One row a kernel of a program's step."""
-    rows = [
-        {
-            "kernel": each.launch.kernel,
-            "class": each.kind,
-            "grid": "x".join(map(str, each.launch.grid or ())),
-            "block": "x".join(map(str, each.launch.block or ())),
-            "launches": each.launches,
-            "time_us": each.us,
-            "share": each.share,
-            "line": each.line,
-            "bottleneck": each.verdict.primary.bottleneck if each.verdict else "",
-        }
-        for each in kernels
-    ]
+    rows = []
+    for x in kernels:
+        grid, block = ("x".join(map(str, size or ())) for size in (x.launch.grid, x.launch.block))
+        cause = x.verdict.primary.bottleneck if x.verdict else ""
+        figures = x.launches, x.us, x.share, x.line, cause
+        row = x.launch.kernel, x.kind, grid, block, *figures
+        rows.append(dict(zip(STEP_KERNELS, row, strict=True)))
     return frame(rows, STEP_KERNELS)
