@@ -36,6 +36,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit, StepFinding
 from ncu_toolkit.program.rules import _host, _words
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
+from ncu_toolkit.program.rules._host import ALL, MOST, OTHER_WORK
 from ncu_toolkit.program.rules._loader import ALONE, IF_SO, Loader
 
 TITLE: Final = "CPU-bound (the GPU waits for Python or other host code)"
@@ -87,7 +88,7 @@ def find(s: StepFacts) -> StepOutcome:
     longest = max((each.end - each.start for each in late), default=0) / 1e3
     evidence = (
         s.part("idle_long", "Idle in long gaps", us, "in which the GPU waited for a launch that came late by hundreds of microseconds."),
-        fact("idle_longest", "Longest gap", longest, "us", "The longest of them.", _host.OTHER_WORK),
+        fact("idle_longest", "Longest gap", longest, "us", "The longest of them.", OTHER_WORK),
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("The host never stops launching for long.", *evidence)
@@ -118,17 +119,17 @@ class _Doing:
         self, s: StepFacts, late: Sequence[_host.Away], us: float, ranges: _host.Ranges, loads: bool
     ) -> None:
         name, inside = _host.range_of(ranges, us)
-        most, stacks = inside >= _host.MOST.value * us, _host.stacks_during(s, late)
+        most, stacks = inside >= MOST.value * us, _host.stacks_during(s, late)
         ran, seen_us = _host.functions_of(s, stacks), sum(stacks.values())
-        named = _host.listed(ran, seen_us) if seen_us >= _host.MOST.value * us else ""
+        named = _host.listed(ran, seen_us) if seen_us >= MOST.value * us else ""
         self.title = ""
-        self.sure = bool(named) or (most and inside >= _host.ALL.value * ranges[name][1])
+        self.sure = bool(named) or (most and inside >= ALL.value * ranges[name][1])
         self.rows = tuple(
             f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if named
         )
         self.lines = tuple(each.line for each in ran[:1] if named and each.line) or places(s, late)
         words, loader = _words.for_stacks(s, "host-work", stacks), Loader(s, stacks, name, inside)
-        if loader.us >= _host.MOST.value * us:
+        if loader.us >= MOST.value * us:
             self.title, (self.words, advice) = LOADER, loader.answer()
             self.sure = True
             s.useless -= set() if loader.by_workers else {"loader-workers"}
@@ -162,7 +163,7 @@ def _advice(
         return (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
     look = _LOOK if s.trace.source.startswith("ncu-toolkit") else _NAMES
     advice = (look, _OTHER)[not s.framework :]
-    if not name and s.framework == "torch" and made >= _host.MOST.value * us:
+    if not name and s.framework == "torch" and made >= MOST.value * us:
         s.useless -= {"loader-workers"} if loads else set()
         return (ALONE.format("..."), IF_SO) if loads else (*advice, _IF_LOADER)
     return advice
@@ -206,7 +207,7 @@ def compiles(s: StepFacts, late: Sequence[_host.Away]) -> StepFinding | None:
     times: list[tuple[int, int]] = [(window.start, window.end) for window in s.step.windows]
     if not s.steady:
         times = [*pairwise(s.ops[i * (len(s.ops) - 1) // 4].start for i in range(5))]
-    if sum(starmap(loaded, times)) < (_host.MOST.value if s.steady else 1.0) * len(times):
+    if sum(starmap(loaded, times)) < (MOST.value if s.steady else 1.0) * len(times):
         return None
     # XLA tunes kernels on the GPU before it loads their code
     jax = {at for at, frame in enumerate(s.trace.frames) if _COMPILER.search(frame.file)}
@@ -223,7 +224,7 @@ def compiles(s: StepFacts, late: Sequence[_host.Away]) -> StepFinding | None:
     ]
     gaps = sorted({at for each in own for at in each.gaps})
     us = min(sum(each.us for each in own), s.idle_us(gaps))
-    least = _host.MOST.value * sum(each.us for each in late) if _host.dispatching(s) else 0.0
+    least = MOST.value * sum(each.us for each in late) if _host.dispatching(s) else 0.0
     if not s.worth(us) or us < least:
         return None
     named = _host.ranges_during(s, own)
