@@ -132,10 +132,8 @@ def of_launches(launches: Sequence[ReportedLaunch]) -> ReportedProgram | None:
     alike: defaultdict[int, list[int]] = defaultdict(list)
     for at, op in enumerate(trace.ops):
         alike[op.shape].append(at)
-    known = {
-        shape: (None, ran[places[typical([ran[at].us for at in places])]].verdict())
-        for shape, places in alike.items()
-    }
+    usual = {shape: x[typical([ran[at].us for at in x])] for shape, x in alike.items()}
+    known = {shape: (None, ran[at].verdict()) for shape, at in usual.items()}
     step = find_step(trace)
     program = ReportedProgram(diagnose_program(step, account_of(step), known), known)
     return program if program.causes else None
@@ -170,9 +168,8 @@ def trace_of(launches: Iterable[ReportedLaunch]) -> Trace:
 
 def _launched(each: LaunchResult) -> ReportedLaunch:
     capability = each.arch.removeprefix("sm_")
-    device = Device(
-        each.gpu, (int(capability[:-1]), int(capability[-1])), each.sms, index=each.device
-    )
+    cc = int(capability[:-1]), int(capability[-1])
+    device = Device(each.gpu, cc, each.sms, index=each.device)
     launch = Launch(
         each.kernel, each.function, each.grid, each.block, status=each.status,
         workload=each.workload, stack=each.stack, process=each.process,

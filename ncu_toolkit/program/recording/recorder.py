@@ -565,20 +565,17 @@ def _messages(process: RecordedProcess, kernels: Any) -> dict[int, tuple[int, st
     """Of NCCL's kernels by correlation number, the bytes of a rank's message, as NCCL counts them, and
     the communicator: of all that its thread asked for since the one before, since a group of
     collectives is one kernel."""
+    asks = process.rows(_MESSAGE).tolist()
     events = [
-        (thread, time, -1, size, schema, first, second)
-        for thread, time, schema, size, first, second in process.rows(_MESSAGE).tolist()
+        (thread, time, -1, size, schema, *sizes) for thread, time, schema, size, *sizes in asks
     ]
     if not events:
         return {}
     names = [number for number, name in process.names.items() if "nccl" in name]
     exchanges = {*kernels["correlationId"][numpy.isin(kernels["name"], names)].tolist()}
     for kind in _DOMAINS:
-        events += [
-            (thread, end, correlation, 0, 0, 0, 0)
-            for _, _, end, thread, correlation in process.rows(kind).tolist()
-            if correlation in exchanges
-        ]
+        calls = (row[2:] for row in process.rows(kind).tolist() if row[4] in exchanges)
+        events += [(thread, end, key, 0, 0, 0, 0) for end, thread, key in calls]
     found, asked, last = dict[int, tuple[int, str]](), list[tuple[int, str]](), -1
     for thread, _, correlation, size, schema, first, second in sorted(events):
         if thread != last:
