@@ -105,6 +105,11 @@ class StepFacts:
         shapes = self.trace.shapes
         return tuple(shapes[op.shape] if op.kind == "kernel" else None for op in self.ops)
 
+    def kernel(self, at: int) -> str:
+        """The name of an op's kernel; "" of copies and sets."""
+        launch = self.launches[at]
+        return launch.kernel if launch else ""
+
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The id of each op's kernel class (`program/traces/classes.py`); of others their kind."""
@@ -119,10 +124,9 @@ class StepFacts:
     @cached_property
     def operations(self) -> tuple[str, ...]:
         """What each kernel computes, in a word (`_operations.py`); "" where nothing tells."""
-        known = (of_kernel(launch.kernel) if launch else "" for launch in self.launches)
         return tuple(
-            word or next(filter(None, map(of_operator, reversed(chain))), "")
-            for word, chain in zip(known, self.operators, strict=True)
+            of_kernel(self.kernel(at)) or next(filter(None, map(of_operator, reversed(chain))), "")
+            for at, chain in enumerate(self.operators)
         )
 
     @cached_property
