@@ -166,8 +166,7 @@ def built() -> Path:
     lies there is not what was compiled.
 
     Raises EnvironmentProblem: no C compiler, or it refuses the file; others can write to the cache."""
-    found = (shutil.which(name) for name in _COMPILERS)
-    compiler = next(filter(None, found), None)
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     source = _SOURCE.read_bytes()
     digest = hashlib.sha256(b"\0".join((source, repr((_FLAGS, compiler)).encode()))).hexdigest()
     remedy = f"Remove it, or set {CACHE_VARIABLE}"
@@ -663,7 +662,8 @@ def _add_samples(
         stacks: dict[int, int] = {}
         for start, end, (_, _, stack, thread) in zip(starts, ends, rows, strict=True):
             if stack not in stacks:
-                stacks[stack] = builder.stack(_frames(stack, callers, functions))
+                frames = _frames(stack, callers, functions)
+                stacks[stack] = builder.stack(tuple(builder.frame(*each) for each in frames))
             builder.sample(start, end, stacks[stack], (thread, place))
     return notes
 

@@ -199,9 +199,8 @@ def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
         own = stacks_in(s.samples.get((each.launch.process, each.launch.thread), ()), time)
         if sum(own.values()) < MOST.value * each.us:
             others = (x for (process, _), x in s.samples.items() if process == each.launch.process)
-            own = max(
-                (stacks_in(x, time) for x in others), key=lambda x: sum(x.values()), default={}
-            )
+            seen = (stacks_in(each, time) for each in others)
+            own = max(seen, key=lambda stacks: sum(stacks.values()), default={})
         for stack, us in own.items():
             found[stack] += us
     return found

@@ -212,16 +212,15 @@ def compiles(s: StepFacts, late: Sequence[_host.Away]) -> StepFinding | None:
     # XLA tunes kernels on the GPU before it loads their code
     jax = {at for at, frame in enumerate(s.trace.frames) if _COMPILER.search(frame.file)}
     in_jax = {at for at, stack in enumerate(s.trace.stacks) if not jax.isdisjoint(stack)}
-    own = [
-        each
-        for each in late
-        if loaded(s.gaps[each.gaps[0]].start, each.launch.start)
-        or max(near := _host.ranges_during(s, [each]), key=near.__getitem__, default="").startswith(
-            "Xla"
-        )
-        or sum(us * (at in in_jax) for at, us in _host.stacks_during(s, [each]).items())
-        > each.us / 2
-    ]
+
+    def compiling(each: _host.Away) -> bool:
+        if loaded(s.gaps[each.gaps[0]].start, each.launch.start):
+            return True
+        near, stacks = _host.ranges_during(s, [each]), _host.stacks_during(s, [each])
+        of_xla = max(near, key=near.__getitem__, default="").startswith("Xla")
+        return of_xla or sum(us * (at in in_jax) for at, us in stacks.items()) > each.us / 2
+
+    own = [*filter(compiling, late)]
     gaps = sorted({at for each in own for at in each.gaps})
     us = min(sum(each.us for each in own), s.idle_us(gaps))
     least = MOST.value * sum(each.us for each in late) if _host.dispatching(s) else 0.0
