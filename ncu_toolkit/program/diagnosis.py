@@ -196,8 +196,9 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
     done = "compile" if "fused" in s.classes else None
     update = _patterns.optimizer(s)
     work = {*s.classes, "optimizer" if update and not update.written else ""}
-    able = [x for x in switches_for(finding.rule, s.framework, cc) if work.issuperset(x.classes)]
-    able = [each for each in able if each.group != done and each.id not in s.useless]
+    made = switches_for(finding.rule, s.framework, cc)
+    able = [each for each in made if each.group != done and each.id not in s.useless]
+    able = [each for each in able if work.issuperset(each.classes)]
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 
@@ -421,8 +422,8 @@ def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -
     """Whether a finding of the step does without a kernel's launches, and saves as large a part of
     them as making them faster. PyTorch chooses the grid of a scatter: it is not small by itself."""
     own, least = {*kernel.ops}, (1 - COVERED.value) * kernel.ceiling_us
-    others = (x for x in found if x.rule in (*MERGED, "layout-copies", INDEXED))
-    beside = (each for each in others if not own.isdisjoint(each.ops))
+    beside = (each for each in found if not own.isdisjoint(each.ops))
+    beside = (each for each in beside if each.rule in (*MERGED, "layout-copies", INDEXED))
     alone = (s.replay.saved_us(each.edit, kernel.edit) - each.ceiling_us for each in beside)
     return not kernel.good and any(us <= least for us in alone)
 

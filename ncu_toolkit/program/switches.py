@@ -77,6 +77,6 @@ def switches_for(
     that is made for it and changes least in results first. Those that need the command that builds
     the program are left out."""
     module = _MODULE.get(framework, framework)
-    able = [x for x in switches().values() if cause in x.causes and module in x.modules]
-    able = [each for each in able if cc >= each.least_cc and not each.build]
+    able = [each for each in switches().values() if cc >= each.least_cc and not each.build]
+    able = [each for each in able if cause in each.causes and module in each.modules]
     return tuple(sorted(able, key=lambda each: (each.causes.index(cause), each.tolerance, each.id)))

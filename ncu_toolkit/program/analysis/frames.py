@@ -26,10 +26,11 @@ def changes_frame(steps: Iterable[StepChange]) -> pandas.DataFrame:
 def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:
     """One row a kernel of a program's step."""
     rows = []
-    for x in kernels:
-        grid, block = ("x".join(map(str, size or ())) for size in (x.launch.grid, x.launch.block))
-        cause = x.verdict.primary.bottleneck if x.verdict else ""
-        figures = x.launches, x.us, x.share, x.line, cause
-        row = x.launch.kernel, x.kind, grid, block, *figures
+    for each in kernels:
+        launch, verdict = each.launch, each.verdict
+        sizes = ("x".join(map(str, size or ())) for size in (launch.grid, launch.block))
+        cause = verdict.primary.bottleneck if verdict else ""
+        figures = each.launches, each.us, each.share, each.line, cause
+        row = launch.kernel, each.kind, *sizes, *figures
         rows.append(dict(zip(STEP_KERNELS, row, strict=True)))
     return frame(rows, STEP_KERNELS)

@@ -132,8 +132,10 @@ def of_launches(launches: Sequence[ReportedLaunch]) -> ReportedProgram | None:
     alike: defaultdict[int, list[int]] = defaultdict(list)
     for at, op in enumerate(trace.ops):
         alike[op.shape].append(at)
-    usual = {shape: x[typical([ran[at].us for at in x])] for shape, x in alike.items()}
-    known = {shape: (None, ran[at].verdict()) for shape, at in usual.items()}
+    known = {}
+    for shape, places in alike.items():
+        usual = places[typical([ran[at].us for at in places])]
+        known[shape] = None, ran[usual].verdict()
     step = find_step(trace)
     program = ReportedProgram(diagnose_program(step, account_of(step), known), known)
     return program if program.causes else None

@@ -147,21 +147,17 @@ def compare_printed(
     lengths = {len(each) for each in old}
     differing = [len(each) for each in new if len(each) not in lengths]
     if len(lengths) == 1 and differing:
-        return (
-            "differ",
-            f"It prints {units.counted(differing[0], 'line')} instead of {len(old[0])}.",
-        )
+        lines = units.counted(differing[0], "line")
+        return "differ", f"It prints {lines} instead of {len(old[0])}."
     compared = worst = 0.0
     example = ""
     for at in range(count):
         texts = {each[at][0] for each in old}
         if len(texts) > 1:
             continue  # it varies by itself
-        if any(lines[at][0] not in texts for lines in new):
-            sentence = (
-                f"It prints different text: {_quoted(after, at)} instead of {_quoted(before, at)}."
-            )
-            return "differ", sentence
+        if any(each[at][0] not in texts for each in new):
+            instead = f"{_quoted(after, at)} instead of {_quoted(before, at)}"
+            return "differ", f"It prints different text: {instead}."
         for place, timing in enumerate(old[0][at][2]):
             values = [each[at][1][place] for each in old]
             others = [each[at][1][place] for each in new]

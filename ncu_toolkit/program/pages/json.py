@@ -41,7 +41,9 @@ def program_document(programs: Programs, top: int | None = None) -> str:
     """Programs by their traces, with the `top` kernels of each step."""
     return document_of(
         "program",
-        files=[opened(x, "unreadable" if x.error else "complete") for x in programs.traces],
+        files=[
+            opened(each, "unreadable" if each.error else "complete") for each in programs.traces
+        ],
         reports=[file_of(file) for file in programs.reports.files],
         unjoined=[visible(str(each)) for each in programs.strangers],
         programs=[

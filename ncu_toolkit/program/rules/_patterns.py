@@ -228,7 +228,8 @@ def optimizer(s: StepFacts) -> Update | None:
     """The optimizer's update: launches in the range that PyTorch names "Optimizer.step", else those
     like Adam's: elementwise launches of which every few are those of _ADAM. None where there is neither."""
     kernels = ((at, chain) for at, chain in enumerate(s.operators) if s.launches[at])
-    named = [(at, x) for at, chain in kernels for x in chain if x.startswith("Optimizer.step")]
+    every = ((at, name) for at, chain in kernels for name in chain)
+    named = [(at, name) for at, name in every if name.startswith("Optimizer.step")]
     if named:
         places = tuple(at for at, _ in named)
         label = named[0][1].partition("#")[2].removesuffix(".step")

@@ -136,9 +136,8 @@ class _Doing:
             advice = advice[loader.alone and any(each.needs for each in words) :]
         elif named:
             caller, place = ran[0].line, _host.place_of(ran[0].frame)
-            calls = f" {caller} calls {_host.function_of(ran[0].frame)}." * (
-                caller not in ("", place)
-            )
+            called = _host.function_of(ran[0].frame)
+            calls = f" {caller} calls {called}." * (caller not in ("", place))
             self.words = f"of which the host spends {named}.{calls}"
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
