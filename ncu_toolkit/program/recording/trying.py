@@ -412,10 +412,6 @@ class _Started:
         self.process.end(how, _GRACE)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def go_on(self) -> None:
-        """It is its turn."""
-        (self.folder / "wait").unlink(missing_ok=True)
-
 
 class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
     """Runs a program, each time in its own process group, and reads its step's time. Where there
@@ -524,12 +520,12 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         self, started: _Started, following: Sequence[TryVariant]
     ) -> tuple[TryRun, Trace | None]:
         folder, variant = started.folder, started.variant
-        started.go_on()
+        self._let(started)
         code, states = self._watched(started.process)
         started.process.end(signal.SIGTERM, _GRACE)
         coming = [each for each in self.waiting if each.variant in following[:1]]
         for each in coming[:1]:  # it runs while this one's recording is read
-            each.go_on()
+            self._let(each)
         printed, complaint = (_read(folder / name) for name in ("printed", "complained"))
         applied, unable, modules, parts = _facts(folder)
         self.parts = self.parts or parts
@@ -549,6 +545,10 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
                 raise
             return replace(found, problem=error.message), None
         return replace(found, us=step.wall_us, steps=len(step.windows), word=step.word), trace
+
+    def _let(self, started: _Started) -> None:
+        """It is its turn."""
+        (started.folder / "wait").unlink(missing_ok=True)
 
     def _watched(self, process: Child) -> tuple[int, list[cuda.GpuState]]:
         """Its exit code, minus the signal that ended it; and samples of the GPU while it ran."""
