@@ -114,9 +114,8 @@ def diagnose_program(
             if outcome.rule:  # a kernel's cause, known from the trace
                 considered.append(NoFinding(name, "ruled out", f'Reported as "{outcome.title}".'))
             else:
-                outcome = msgspec.structs.replace(
-                    outcome, rule=name, title=outcome.title or rule.TITLE
-                )
+                called = outcome.title or rule.TITLE
+                outcome = msgspec.structs.replace(outcome, rule=name, title=called)
             found.append(outcome)
     found += filter(None, (_double.find(s),))
     found = _before_launching(found, s)
@@ -125,18 +124,14 @@ def diagnose_program(
     shown, covered = _uncovered(ordered(found), s)
     shown = [_words.of_library(s, _with_more(each, s)) for each in _with_expected(shown, s)]
     considered += covered
+    notes = [*_dominant(s, shown, known), *_unexplained(s, shown), *_off(s, shown)]
     return ProgramDiagnosis(
         step=step,
         account=account,
         findings=tuple(shown),
         considered=tuple(considered),
         together_us=s.replay.saved_us(*(each.edit for each in shown)),
-        notes=(
-            *_dominant(s, shown, known),
-            *_unexplained(s, shown),
-            *_off(s, shown),
-            *_words.long_waits(s, shown),
-        ),
+        notes=(*notes, *_words.long_waits(s, shown)),
         times=s.replay.times if s.trace.timed and s.replay.error <= OFF.value else None,
     )
 
@@ -201,11 +196,9 @@ def _with_switch(finding: StepFinding, s: StepFacts) -> StepFinding:
     done = "compile" if "fused" in s.classes else None
     update = _patterns.optimizer(s)
     work = {*s.classes, "optimizer" if update and not update.written else ""}
-    able = [
-        each
-        for each in switches_for(finding.rule, s.framework, cc)
-        if each.group != done and each.id not in s.useless and work.issuperset(each.classes)
-    ]
+    made = switches_for(finding.rule, s.framework, cc)
+    able = [each for each in made if each.group != done and each.id not in s.useless]
+    able = [each for each in able if work.issuperset(each.classes)]
     return msgspec.structs.replace(finding, switch=able[0].id) if able else finding
 
 
@@ -276,9 +269,8 @@ def _dominant(s: StepFacts, shown: Sequence[StepFinding], known: Judged) -> Iter
         group = kernel_class(launches[0])
         kind = group.label.lower() * (group.id != "other")
         about = ", ".join(filter(None, (operator, kind, grid * bool(grids), *s.where(places)[:1])))
-        verdicts = [
-            known[x][1].primary.bottleneck for at in places if (x := s.ops[at].shape) in known
-        ]
+        shapes = (s.ops[at].shape for at in places)
+        verdicts = [known[shape][1].primary.bottleneck for shape in shapes if shape in known]
         own = costly and authored(launches[0].kernel) and not verdicts
         command = f"ncu-toolkit profile --kernel {shell_word(function)} -- PROGRAM"
         how = f". Profile it with counters: {command}" * own
@@ -328,13 +320,15 @@ def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
             return finding.measured_us
         return finding.ceiling_us * SURE[finding.confidence]
 
+    def goes_after(other: StepFinding, setting: StepFinding) -> bool:
+        rewrite = not other.switch and other.measured_us is None and not other.good
+        return rewrite and worth(setting) >= ALIKE.value * worth(other)
+
     order: list[StepFinding] = []
     for each in sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title)):
         at = len(order)
         if each.switch and each.measured_us is None:
-            while (
-                at and _rewrite(order[at - 1]) and worth(each) >= ALIKE.value * worth(order[at - 1])
-            ):
+            while at and goes_after(order[at - 1], each):
                 at -= 1
         order.insert(at, each)
     for each in [each for each in order if each.before]:
@@ -343,10 +337,6 @@ def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
             order.remove(each)
             order.insert(first, each)
     return order
-
-
-def _rewrite(finding: StepFinding) -> bool:
-    return not finding.switch and finding.measured_us is None and not finding.good
 
 
 def _uncovered(
@@ -411,12 +401,10 @@ def _promises(launch: Launch, finding: Finding) -> bool:
 def for_caller(verdict: Diagnosis, launch: Launch) -> Diagnosis:
     """A kernel's verdict without gains that only the kernel's author could have."""
 
-    findings = (
-        each
-        if _promises(launch, each)
-        else replace(each, speedup=None, interval=None, weight=each.weight or each.saved)
-        for each in verdict.findings
-    )
+    def without(each: Finding) -> Finding:
+        return replace(each, speedup=None, interval=None, weight=each.weight or each.saved)
+
+    findings = (each if _promises(launch, each) else without(each) for each in verdict.findings)
     return replace(verdict, findings=tuple(findings))
 
 
@@ -433,13 +421,11 @@ def _moved(profile: Profile | None) -> str:
 def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -> bool:
     """Whether a finding of the step does without a kernel's launches, and saves as large a part of
     them as making them faster. PyTorch chooses the grid of a scatter: it is not small by itself."""
-    own = {*kernel.ops}
-    return not kernel.good and any(
-        s.replay.saved_us(each.edit, kernel.edit) - each.ceiling_us
-        <= (1 - COVERED.value) * kernel.ceiling_us
-        for each in found
-        if each.rule in (*MERGED, "layout-copies", INDEXED) and not own.isdisjoint(each.ops)
-    )
+    own, least = {*kernel.ops}, (1 - COVERED.value) * kernel.ceiling_us
+    beside = (each for each in found if not own.isdisjoint(each.ops))
+    beside = (each for each in beside if each.rule in (*MERGED, "layout-copies", INDEXED))
+    alone = (s.replay.saved_us(each.edit, kernel.edit) - each.ceiling_us for each in beside)
+    return not kernel.good and any(us <= least for us in alone)
 
 
 def _of_kernel(

@@ -10,8 +10,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from ncu_toolkit import __version__
 from ncu_toolkit.base.core import cache
@@ -25,6 +26,7 @@ State = Literal["ok", "warning", "missing"]
 #: Free space that a ladder needs: the reports of 22 rungs at two sizes took 40 MB, and ncu writes
 #: temporary copies.
 _DISK_BYTES: Final = 2 << 30
+_BUNDLED: Final = "bundled with Nsight Compute"
 _PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _STATUS: Final = Path("/proc/self/status")
@@ -46,24 +48,18 @@ class MachineCheck:
     remedy: str = ""
 
 
-def _ok(found: str) -> MachineCheck:
-    return MachineCheck("", "ok", found)
+def _made(state: State, found: str, remedy: str = "", needed_for: str = "") -> MachineCheck:
+    return MachineCheck("", state, found, needed_for, remedy)
 
 
-def _warning(found: str, remedy: str = "", needed_for: str = "") -> MachineCheck:
-    return MachineCheck("", "warning", found, needed_for, remedy)
-
-
-def _missing(found: str, remedy: str) -> MachineCheck:
-    return MachineCheck("", "missing", found, "", remedy)
-
-
+_ok, _warning, _missing = (partial(_made, state) for state in get_args(State))
+_Look = Callable[[], MachineCheck]
 #: Checks by name, in order, each with the commands that need it.
-_CHECKS: dict[str, tuple[Callable[[], MachineCheck], str]] = {}
+_CHECKS: dict[str, tuple[_Look, str]] = {}
 
 
-def _check(name: str, needed_for: str = "") -> Callable[[Callable[[], MachineCheck]], Callable[[], MachineCheck]]:  # fmt: skip
-    def add(check: Callable[[], MachineCheck]) -> Callable[[], MachineCheck]:
+def _check(name: str, needed_for: str = "") -> Callable[[_Look], _Look]:
+    def add(check: _Look) -> _Look:
         _CHECKS[name] = check, needed_for
         return check
 
@@ -75,7 +71,7 @@ def examine() -> tuple[MachineCheck, ...]:
     return tuple(_run(name, *check) for name, check in _CHECKS.items())
 
 
-def _run(name: str, check: Callable[[], MachineCheck], needed_for: str) -> MachineCheck:
+def _run(name: str, check: _Look, needed_for: str) -> MachineCheck:
     try:
         found = check()
     except ToolkitError as error:
@@ -178,12 +174,10 @@ def _recorder() -> MachineCheck:
 
     built = recorder.built()
     library = next((path for path in recorder.cupti_libraries([]) if "/" in path), "")
-    if not library:
-        what = (
-            "no CUPTI is found in this Python or a CUDA toolkit; a program's own Python may have it"
-        )
-        return _warning(what, extra("probe"))
-    return _ok(f"built as {built.name}, with {library}")
+    if library:
+        return _ok(f"built as {built.name}, with {library}")
+    what = "no CUPTI is found in this Python or a CUDA toolkit; a program's own Python may have it"
+    return _warning(what, extra("probe"))
 
 
 def may_profile() -> bool:
@@ -210,10 +204,14 @@ def _module_version() -> str:
     """Version of the report module in use. Raises EnvironmentProblem without one."""
     if own := str(getattr(ncu_action.module(), "__version__", "")):
         return own
+    return _version_of("ncu-report", _BUNDLED)
+
+
+def _version_of(package: str, otherwise: str = "not found") -> str:
     try:
-        return importlib.metadata.version("ncu-report")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "bundled with Nsight Compute"
+        return otherwise
 
 
 @_check("report module", "reading reports")
@@ -309,15 +307,10 @@ def versions() -> dict[str, str]:
     """Versions of the dependencies by name, with "not found" for missing ones; none is imported."""
     found = {"Python": platform.python_version()}
     for name in (*_PACKAGES, *(_cupys() or ["cupy"])):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not found"
+        found[name] = _version_of(name)
     if found["ncu-report"] == "not found":
         there = ncu_action.bundled()
-        found["ncu-report"] = (
-            "bundled with Nsight Compute" if there else "not found, which only reports need"
-        )
+        found["ncu-report"] = _BUNDLED if there else "not found, which only reports need"
     tools: dict[str, Callable[[], collect.Ncu | toolchain.Tool]] = {
         "ncu": collect.find_ncu,
         "CUDA compiler": lambda: toolchain.find_tool("nvcc"),

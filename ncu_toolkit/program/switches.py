@@ -77,12 +77,6 @@ def switches_for(
     that is made for it and changes least in results first. Those that need the command that builds
     the program are left out."""
     module = _MODULE.get(framework, framework)
-    able = [
-        each
-        for each in switches().values()
-        if cause in each.causes
-        and module in each.modules
-        and cc >= each.least_cc
-        and not each.build
-    ]
+    able = [each for each in switches().values() if cc >= each.least_cc and not each.build]
+    able = [each for each in able if cause in each.causes and module in each.modules]
     return tuple(sorted(able, key=lambda each: (each.causes.index(cause), each.tolerance, each.id)))

@@ -155,9 +155,8 @@ def compare_programs(
     """
     sides = []
     for programs in (old, new):
-        for each in programs.unreadable:
-            assert each.error is not None
-            raise each.error
+        for error in programs.errors:
+            raise error
         sides.append({_key(x, len(programs.found)): x for x, _ in programs.found})
     scales = {key: _alike(x, sides[1][key]) for key, x in sides[0].items() if key in sides[1]}
     made = [
@@ -204,7 +203,9 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
     here, there = _names(old.found), _names(new.found)
     shared = max(_part_in(here, there), _part_in(there, here))
     if (len(names) > 1 and shared < _SHARED) or not ("" not in names or shared):
-        shown = " and ".join(f"'{x.path}' ({_program(x)})" for x in (old, new))
+        titles = (visible(x.trace.program) or "a program without a name" for x in (one, other))
+        paths = zip((old.path, new.path), titles, strict=True)
+        shown = " and ".join(f"'{path}' ({title})" for path, title in paths)
         raise InputProblem(
             f"{shown} are different programs: only {whole_percent(shared)} of the GPU's time is in kernels of both",
             "Compare two traces of one program",
@@ -226,11 +227,6 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
     if not alike or max(ratio, 1 / ratio) != round(max(ratio, 1 / ratio)):
         return 1.0, 1.0
     return (1.0, 1 / ratio) if ratio > 1 else (ratio, 1.0)
-
-
-def _program(result: TraceResult) -> str:
-    assert result.found
-    return visible(result.found.step.trace.program) or "a program without a name"
 
 
 def _names(found: ProgramDiagnosis) -> Mapping[str, float]:
@@ -282,23 +278,17 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
     sure = f"The mean {what} changed by {answers.percent(time.change)} ({many} {what}s, noise ±{noise})."
     if gate.chance(*times) is None:
         sure += f" So few {what}s cannot rule out chance; 5 on each side can."
-    whole = replace(
-        whole,
-        headline=whole.headline or headline,
-        kernels=whole.kernels if len(changes) > 1 else None,
-    )
+    kernels = whole.kernels if len(changes) > 1 else None
+    whole = replace(whole, headline=whole.headline or headline, kernels=kernels)
     if not first.changed:
         cause = "nothing to gain"
         if costly := first.new.costly:
             cause = f"{program.title_of(first.new, costly[0])}, {program.saving(costly[0], first.new).partition(' (')[0]}"
         return replace(whole, points=(sure, f"First cause: {cause}."))
     account, found = _account(first), _findings(first)
-    return replace(
-        whole,
-        points=(sure, *_points(first)),
-        tables=(account, *([found] if found.rows else [])),
-        charts=() if first.pair.gpus else (_waterfall(first, account),),
-    )
+    tables = (account, found) if found.rows else (account,)
+    charts = () if first.pair.gpus else (_waterfall(first, account),)
+    return replace(whole, points=(sure, *_points(first)), tables=tables, charts=charts)
 
 
 def _points(change: StepChange) -> list[str]:
@@ -355,9 +345,8 @@ def _account(change: StepChange) -> Table:
     old, new = change.walls_us
 
     def time(us: float, of: float) -> Cell:
-        return Cell(
-            units.percent(us / (of or 1.0), 2) if shares else units.duration(us) if us else "–", us
-        )
+        shown = units.duration(us) if us else "–"
+        return Cell(units.percent(us / (of or 1.0), 2) if shares else shown, us)
 
     def moved(part: PartChange) -> Cell:
         tone: Tone = "muted" if part.key == "rest" else "bad" if part.us > 0 else "good"
@@ -370,21 +359,13 @@ def _account(change: StepChange) -> Table:
     ]  # fmt: skip
     if not shares:
         columns.append(Spec("change", cell=moved))
-    title = "" if shares else f": {units.duration(old)} → {units.duration(new)}"
-    made = table(
-        f"{change.pair.new.what[:1].upper()}{change.pair.new.what[1:]}{title}",
-        columns,
-        _listed(change),
-    )
-    return replace(made, key="step-account")
+    what, times = change.pair.new.what, f": {units.duration(old)} → {units.duration(new)}"
+    title = f"{what[:1].upper()}{what[1:]}{times * (not shares)}"
+    return table(title, columns, _listed(change), key="step-account")
 
 
 def _signed(us: float) -> str:
-    return (
-        f"{'+' if us > 0 else '−' if us < 0 else ''}{units.duration(abs(us))}"
-        if abs(us) >= 1e-3
-        else "="
-    )
+    return f"{'+' if us > 0 else '−'}{units.duration(abs(us))}" if abs(us) >= 1e-3 else "="
 
 
 def _waterfall(change: StepChange, listed: Table) -> BarChart:

@@ -25,18 +25,12 @@ def changes_frame(steps: Iterable[StepChange]) -> pandas.DataFrame:
 
 def step_frame(kernels: Iterable[StepKernel]) -> pandas.DataFrame:
     """One row a kernel of a program's step."""
-    rows = [
-        {
-            "kernel": each.launch.kernel,
-            "class": each.kind,
-            "grid": "x".join(map(str, each.launch.grid or ())),
-            "block": "x".join(map(str, each.launch.block or ())),
-            "launches": each.launches,
-            "time_us": each.us,
-            "share": each.share,
-            "line": each.line,
-            "bottleneck": each.verdict.primary.bottleneck if each.verdict else "",
-        }
-        for each in kernels
-    ]
+    rows = []
+    for each in kernels:
+        launch, verdict = each.launch, each.verdict
+        sizes = ("x".join(map(str, size or ())) for size in (launch.grid, launch.block))
+        cause = verdict.primary.bottleneck if verdict else ""
+        figures = each.launches, each.us, each.share, each.line, cause
+        row = launch.kernel, each.kind, *sizes, *figures
+        rows.append(dict(zip(STEP_KERNELS, row, strict=True)))
     return frame(rows, STEP_KERNELS)

@@ -41,14 +41,7 @@ from ncu_toolkit.program.model import ProgramDiagnosis, Step, Trace
 from ncu_toolkit.program.rules._ranks import diagnosed
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import is_trace, is_trace_inside, read_trace
-from ncu_toolkit.program.traces.ranks import (
-    Job,
-    RankRow,
-    Timeline,
-    job_of,
-    split,
-    timeline,
-)
+from ncu_toolkit.program.traces.ranks import Job, RankRow, Timeline, job_of, split, timeline
 from ncu_toolkit.program.traces.step import find_step
 
 #: Calls a function of each file elsewhere.
@@ -109,20 +102,22 @@ class Programs:
         return tuple(each for each in self.traces if each.error is not None)
 
     @property
+    def errors(self) -> list[ToolkitError]:
+        return [each.error for each in self.traces if each.error is not None]
+
+    @property
     def exit_code(self) -> int:
         """As `Analysis.exit_code`, of traces and the reports next to them."""
-        errors = [each.error for each in self.unreadable]
-        if any(isinstance(error, EnvironmentProblem) for error in errors):
+        if any(isinstance(error, EnvironmentProblem) for error in self.errors):
             return EXIT_ENVIRONMENT
-        if errors or self.strangers:
+        if self.errors or self.strangers:
             return EXIT_INPUT
         return self.reports.exit_code if self.reports.files else EXIT_OK
 
     @property
     def faults(self) -> list[str]:
         """As `Analysis.faults`, of traces and the reports next to them."""
-        lines = [f"unreadable: {each.error}" for each in self.unreadable]
-        lines += map(str, self.strangers)
+        lines = [*(f"unreadable: {error}" for error in self.errors), *map(str, self.strangers)]
         return lines + (self.reports.faults if self.reports.files else [])
 
 
@@ -133,13 +128,8 @@ def traces_among(paths: Iterable[Path]) -> list[Path]:
 
 def traces_inside(folders: Iterable[Path]) -> list[Path]:
     """The traces in folders and below, in order."""
-    return [
-        path
-        for folder in folders
-        if os.path.isdir(folder)
-        for path in named_like_traces(folder)
-        if is_trace_inside(path)
-    ]
+    named = (path for each in folders if os.path.isdir(each) for path in named_like_traces(each))
+    return [path for path in named if is_trace_inside(path)]
 
 
 def _of(report: Path, traces: Sequence[Path]) -> tuple[Path | None, bool]:
@@ -323,11 +313,11 @@ def join(trace: Trace, reports: analyze.Analysis, joined: set[str] | None = None
             continue
         found = _matches(trace.shapes, groups)
         for at, group in found.items():
-            if group.typical.profile is not None:
+            if (profile := group.typical.profile) is not None:
                 verdict = group.typical.diagnosis
                 if trace.timed:  # of a report alone the reader may be the library's author
                     verdict = for_caller(verdict, trace.shapes[at])
-                known.setdefault(at, (group.typical.profile, verdict))
+                known.setdefault(at, (profile, verdict))
         if found and joined is not None:
             joined.add(file.path)
     return known
@@ -404,13 +394,9 @@ def load_program(path: Path, reports: Sequence[Path] = ()) -> TraceResult:
     if not traces_among([path]) and len(traces_inside([path])) < 2:
         raise InputProblem(f"'{path}' is not a trace that can be read", _TRACES)
     programs = analyze_programs([path, *reports], analyze.Options())
-    for error in (
-        *(each.error for each in programs.unreadable),
-        *(file.error for file in programs.reports.unreadable),
-        *programs.strangers,
-    ):
-        if error is not None:
-            raise error
+    theirs = (file.error for file in programs.reports.unreadable)
+    for error in filter(None, (*programs.errors, *theirs, *programs.strangers)):
+        raise error
     return programs.traces[0]
 
 
@@ -448,8 +434,8 @@ def answer_of(
     command = f"ncu-toolkit analyze {shell_word(each.path)} --format html" if page else ""
     if each.job is not None:
         answer = job_answer(each.job, cards=cards, next_command=command)
-        return replace(answer, notes=(*answer.notes, *map(visible, each.notes)))
-    answer = program_answer(
-        each.found, each.known, top=top or TOP, cards=cards, next_command=command, flags=flags
-    )
+    else:
+        answer = program_answer(
+            each.found, each.known, top=top or TOP, cards=cards, next_command=command, flags=flags
+        )
     return replace(answer, notes=(*answer.notes, *map(visible, each.notes)))

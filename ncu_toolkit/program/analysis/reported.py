@@ -132,10 +132,10 @@ def of_launches(launches: Sequence[ReportedLaunch]) -> ReportedProgram | None:
     alike: defaultdict[int, list[int]] = defaultdict(list)
     for at, op in enumerate(trace.ops):
         alike[op.shape].append(at)
-    known = {
-        shape: (None, ran[places[typical([ran[at].us for at in places])]].verdict())
-        for shape, places in alike.items()
-    }
+    known = {}
+    for shape, places in alike.items():
+        usual = places[typical([ran[at].us for at in places])]
+        known[shape] = None, ran[usual].verdict()
     step = find_step(trace)
     program = ReportedProgram(diagnose_program(step, account_of(step), known), known)
     return program if program.causes else None
@@ -170,9 +170,8 @@ def trace_of(launches: Iterable[ReportedLaunch]) -> Trace:
 
 def _launched(each: LaunchResult) -> ReportedLaunch:
     capability = each.arch.removeprefix("sm_")
-    device = Device(
-        each.gpu, (int(capability[:-1]), int(capability[-1])), each.sms, index=each.device
-    )
+    cc = int(capability[:-1]), int(capability[-1])
+    device = Device(each.gpu, cc, each.sms, index=each.device)
     launch = Launch(
         each.kernel, each.function, each.grid, each.block, status=each.status,
         workload=each.workload, stack=each.stack, process=each.process,

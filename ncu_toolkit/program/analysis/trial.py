@@ -125,11 +125,9 @@ def _sentence(outcome: TryOutcome, old: float, new: float, sure: bool, runs: int
     times = f"{units.duration(old)} → {units.duration(new)}"
     if outcome == "same":
         return f"No difference that exceeds the noise: {times}."
-    by = (
-        f"{units.ratio(old / new)} as fast"
-        if outcome == "faster"
-        else f"{units.percent(new / old - 1, 2)} slower"
-    )
+    by = f"{units.percent(new / old - 1, 2)} slower"
+    if outcome == "faster":
+        by = f"{units.ratio(old / new)} as fast"
     few = "" if sure else f" {units.counted(runs, 'run')} per side cannot rule out chance; 5 can."
     return f"{times}, {by}.{few}"
 
@@ -146,22 +144,20 @@ def compare_printed(
     count = min((len(each) for each in (*old, *new)), default=0)
     if not count:
         return "not compared", "The program prints nothing."
-    if (
-        len({len(each) for each in old}) == 1
-        and len({len(each) for each in new} | {len(old[0])}) > 1
-    ):
-        found = next(len(each) for each in new if len(each) != len(old[0]))
-        return "differ", f"It prints {units.counted(found, 'line')} instead of {len(old[0])}."
+    lengths = {len(each) for each in old}
+    differing = [len(each) for each in new if len(each) not in lengths]
+    if len(lengths) == 1 and differing:
+        lines = units.counted(differing[0], "line")
+        return "differ", f"It prints {lines} instead of {len(old[0])}."
     compared = worst = 0.0
     example = ""
     for at in range(count):
         texts = {each[at][0] for each in old}
         if len(texts) > 1:
             continue  # it varies by itself
-        for line in new:
-            if line[at][0] not in texts:
-                sentence = f"It prints different text: {_quoted(after, at)} instead of {_quoted(before, at)}."
-                return "differ", sentence
+        if any(each[at][0] not in texts for each in new):
+            instead = f"{_quoted(after, at)} instead of {_quoted(before, at)}"
+            return "differ", f"It prints different text: {instead}."
         for place, timing in enumerate(old[0][at][2]):
             values = [each[at][1][place] for each in old]
             others = [each[at][1][place] for each in new]
@@ -215,9 +211,8 @@ def _apart(one: float, other: float) -> float:
 
 def _both(one: float, other: float) -> str:
     """Two numbers, with as many digits as tell them apart."""
-    shown = next(
-        (form for form in ("{:.6g}", "{:.9g}") if form.format(one) != form.format(other)), "{!r}"
-    )
+    forms = ("{:.6g}", "{:.9g}")
+    shown = next((each for each in forms if each.format(one) != each.format(other)), "{!r}")
     return f"{shown.format(one)} → {shown.format(other)}"
 
 
@@ -241,9 +236,8 @@ def find_trials(path: Path) -> list[Path]:
 
 def save_trial(trial: ProgramTrial, path: Path) -> None:
     """Write a trial. Raises as `write_atomic`."""
-    text = json.dumps(
-        {"version": _VERSION, **msgspec.to_builtins(trial)}, indent=1, ensure_ascii=False
-    )
+    plain = {"version": _VERSION, **msgspec.to_builtins(trial)}
+    text = json.dumps(plain, indent=1, ensure_ascii=False)
     files.write_atomic(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 

@@ -163,12 +163,8 @@ def program_answer(
         basis=_idle(account, step.word), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
         next=next_command, strip=_strip(found) if shown and not lead else None,
     )  # fmt: skip
-    points = (
-        *found.notes,
-        step.description,
-        *[_SLOWED] * _idling(found),
-        *_without_lines(found, known or {}),
-    )
+    slowed = [_SLOWED] * _idling(found)
+    points = (*found.notes, step.description, *slowed, *_without_lines(found, known or {}))
     return Answer(
         headline(found), cards=(first, *others),
         points=tuple(visible(each) for each in points if each not in first.summary),
@@ -419,7 +415,7 @@ def _longest_gap(found: ProgramDiagnosis) -> str:
     trace, ops = found.step.trace, found.step.ops
     gap = max(found.account.gaps, key=lambda gap: gap.us)
     text = f"The longest time without work is {units.duration(gap.us)}"
-    if not 0 <= gap.before < len(ops):
+    if gap.before < 0:
         return f"{text}."
     op = ops[gap.before]
     line, other = line_of(trace, op.call), {"copy": "a copy", "set": "a memset"}.get(op.kind)

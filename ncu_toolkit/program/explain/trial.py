@@ -83,12 +83,8 @@ def _card(trial: ProgramTrial) -> Card:
         title = best.title
         gain = f"measured {measured(best)} ({units.ratio(1 / best.left)})"
         summary = " ".join(filter(None, (best.description.partition(". ")[2], best.compared)))
-    known = switches()
-    differing = [
-        known[name.partition(":")[0]]
-        for name in (best.switches if best else ())
-        if name.partition(":")[0] in known
-    ]
+    names = [name.partition(":")[0] for name in best.switches] if best else []
+    differing = (switches()[name].differs for name in names if name in switches())
     return Card(
         state="together",
         bottleneck="none",
@@ -97,7 +93,7 @@ def _card(trial: ProgramTrial) -> Card:
         confidence="medium",
         summary=visible(summary),
         do=tuple(map(visible, best.keep)) if best else (),
-        expect=visible(" ".join(each.differs for each in differing)),
+        expect=visible(" ".join(differing)),
     )
 
 

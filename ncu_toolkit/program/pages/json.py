@@ -83,14 +83,11 @@ def comparison_document(comparison: gate.Comparison, changes: Sequence[StepChang
         comparison,
         steps=[
             {
-                "program": visible(each.pair.name),
-                "step_us": list(each.walls_us),
-                "scales": list(each.scales),
-                "changed": each.changed,
+                **fields_of(each, "program=pair.name step_us=walls_us scales changed"),
                 "account": [
                     fields_of(part, "key label old_us new_us change_us=us") for part in each.parts
                 ],
-                "findings": [as_plain(found) for found in each.findings],
+                **fields_of(each, "findings"),
                 "prediction": _prediction(each),
             }
             for each in changes
@@ -153,9 +150,6 @@ def program_csv(programs: Programs, top: int | None = None) -> str:
         for kernel in step_kernels(found.step, found.account, each.known)[:top]:
             known = shown if kernel.verdict else shown[:-2]
             rows.append([each.path, *cells(kernel, known), *[None] * (len(shown) - len(known))])
-    rows += [
-        [each.path, f"unreadable: {each.error.message}"]
-        for each in programs.unreadable
-        if each.error
-    ]
+    for each in programs.unreadable:
+        rows.append([each.path, f"unreadable: {each.error.message}" if each.error else ""])
     return csv_rows(rows)

@@ -56,8 +56,8 @@ from ncu_toolkit.program.model import (
 )
 from ncu_toolkit.program.traces.choice import LaunchGroup, groups
 from ncu_toolkit.program.traces.classes import kernel_class
+from ncu_toolkit.program.traces.marks import marks_around, range_name
 from ncu_toolkit.program.traces.ranks import Job
-from ncu_toolkit.program.traces.step import marks_around, range_name
 
 #: Tiles narrower than this part of the step are shown as one: a pixel of a wide screen.
 _LEAST: Final = 1e-3
@@ -123,13 +123,8 @@ def _of_job(view: ProgramView, job: Job) -> ProgramView:
     title, *facts = answer.headline.split(" · ")
     others = (f"{card.title}: {card.gain}. {card.summary}" for card in answer.cards[1:])
     whose = f"Below is the step of rank {job.shown[0][0]}."
-    ranks = Fold(
-        "ranks",
-        "Ranks of the job",
-        whose,
-        tuple(("table", each) for each in answer.tables),
-        open=True,
-    )
+    tables = tuple(("table", each) for each in answer.tables)
+    ranks = Fold("ranks", "Ranks of the job", whose, tables, open=True)
     return replace(
         view, title=title, facts=tuple(facts), card=answer.cards[0], folds=(ranks, *view.folds),
         remarks=(*others, *answer.points, *view.remarks),
@@ -148,15 +143,14 @@ def program_view(
     saved = _savings(found)
     good = [each for each in found.findings if each.good]
     parts = {part.key: part for part in account.parts}
-    kinds = {
-        _kind(key): BarKind(
-            "idle" if key.startswith(_IDLE) else visible(part.label), COLOURS.get(key, _GREY)
-        )
-        for key, part in parts.items()
-    }
+    kinds = {}
+    for key, part in parts.items():
+        label = "idle" if key.startswith(_IDLE) else visible(part.label)
+        kinds[_kind(key)] = BarKind(label, COLOURS.get(key, _GREY))
     first, *facts = program.headline(found).split(" · ")
     rows = groups(step, account)
     launches = _launches(found, rows, known or {}, linked, book, saved[0])
+    titles = tuple(program.title_of(found, each) for each in costly)
     # each finding has its own strip
     answer = program.program_answer(msgspec.structs.replace(found, times=None), known)
     card = answer.cards[0]
@@ -168,11 +162,7 @@ def program_view(
         tuple([*facts, visible(name)] if name and trace.program else facts),
         found.step.word,
         card,
-        Icicle(
-            tuple(_tiles(found, saved, parts, linked)),
-            kinds,
-            tuple(program.title_of(found, each) for each in costly),
-        ),
+        Icicle(_tiles(found, saved, parts, linked), kinds, titles),
         tuple(_finding(found, each) for each in (*costly, *good)),
         f"{whom[:1].upper()}{whom[1:]}: {saves}" if saves else "",
         strip_of(found, costly, "all fixes") if saves else None,
@@ -232,7 +222,7 @@ def _tiles(
     saved_of: tuple[_Saved, _Saved],
     parts: Mapping[str, AccountPart],
     linked: Mapping[int, str],
-) -> Iterator[Tile]:
+) -> tuple[Tile, ...]:
     step, account, trace = found.step, found.account, found.step.trace
     of_op, of_gap = saved_of
     # what has one path and one saving is added up first: a run may have 100,000 launches
@@ -254,9 +244,8 @@ def _tiles(
     for at, gap in enumerate(account.gaps):
         label = visible(parts[gap.key].label) if gap.key in parts else gap.cause
         label = label.removeprefix("Idle: ")
-        place = program.line_of(trace, gap.call) or (
-            trace.names[trace.calls[gap.call].name] if gap.call >= 0 else ""
-        )
+        called = trace.names[trace.calls[gap.call].name] if gap.call >= 0 else ""
+        place = program.line_of(trace, gap.call) or called
         idle: list[_Part] = [("GPU idle", _IDLE, ""), (label[:1].upper() + label[1:], _IDLE, "")]
         idle += [(visible(place, _NAME), _IDLE, "")] if place else []
         add(tuple(idle), gap.us, of_gap.get(at, {}))
@@ -271,9 +260,9 @@ def _tiles(
             node.pages[page] += us
     least = _LEAST
     while True:
-        tiles = list(_laid(root, root.us, found.costly, least))
+        tiles = tuple(_laid(root, root.us, found.costly, least))
         if len(tiles) <= _TILES:
-            return iter(tiles)
+            return tiles
         least *= 1.5
 
 
@@ -299,9 +288,8 @@ def _laid(
         node.kind, tuple(min(1.0, node.saved[at] / node.us) for at in range(len(costly))) if best else (),
         max(node.pages, key=node.pages.__getitem__, default="") if not node.within else "",
     )  # fmt: skip
-    within = sorted(
-        node.within.values(), key=lambda each: (each.kind == _IDLE and not level, -each.us)
-    )
+    last = _IDLE if not level else None
+    within = sorted(node.within.values(), key=lambda each: (each.kind == last, -each.us))
     small = [each for each in within if each.us < least * whole]
     if len(small) > 1:
         within = [each for each in within if each.us >= least * whole]
@@ -430,27 +418,15 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
         spec("Share", lambda part: number(share(part), "fraction", bar=share(part))),
         spec("Count", lambda part: Cell(units.count(part.count) if part.key else "", part.count), "launches, copies or gaps"),
     ]  # fmt: skip
-    return BarChart(
-        "account",
-        f"What does the {found.step.word}'s time add up to?",
-        "",
-        summary,
-        {
-            key: replace(kinds[key], words=f"{kinds[key].words} {whole_percent(shares[key])}")
-            for key in sorted(shares, key=lambda key: (key == _IDLE, -shares[key]))
-        },
-        ("", "", "", ""),
-        (
-            BarRow(
-                found.step.word,
-                (units.duration(wall),),
-                tuple(
-                    Segment(_kind(part.key), (share(part) * 100,), label(part)) for part in ranked
-                ),
-            ),
-        ),
-        table(f"Parts of the {found.step.word}", specs, (*account.parts, total), key="parts"),
-    )
+    word, asked = found.step.word, f"What does the {found.step.word}'s time add up to?"
+    shown = {
+        key: replace(kinds[key], words=f"{kinds[key].words} {whole_percent(shares[key])}")
+        for key in sorted(shares, key=lambda key: (key == _IDLE, -shares[key]))
+    }
+    bars = (Segment(_kind(part.key), (share(part) * 100,), label(part)) for part in ranked)
+    row = BarRow(word, (units.duration(wall),), tuple(bars))
+    listed = table(f"Parts of the {word}", specs, (*account.parts, total), key="parts")
+    return BarChart("account", asked, "", summary, shown, ("", "", "", ""), (row,), listed)
 
 
 # ---- every kernel --------------------------------------------------------------------------------
@@ -504,11 +480,9 @@ def _launches(
         Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block or ())))),
     ]  # fmt: skip
 
-    left = len(rows) - GROUPS_SHOWN
+    left, title = len(rows) - GROUPS_SHOWN, f"Kernels of the {found.step.word}"
     note = f"{left} more kinds of launches are not listed." if left > 0 else ""
-    made = table(
-        f"Kernels of the {found.step.word}", specs, rows[:GROUPS_SHOWN], note, key="launches"
-    )
+    made = table(title, specs, rows[:GROUPS_SHOWN], note, key="launches")
     lacks = {"grid", "block"} if "shapes" in trace.lacks else set()
     lacks |= set() if any(group.shape in known for group in rows) else {"bottleneck"}
     shown = without_empty(made).only(lambda _, column: column.key not in lacks)
@@ -576,9 +550,6 @@ def _folds(found: ProgramDiagnosis) -> Iterable[Fold]:
         Fact("Devices", text(", ".join(dict.fromkeys(device.name for device in trace.devices)))),
         Fact("Not recorded", text(", ".join(trace.lacks))),
     ]  # fmt: skip
-    yield Fold(
-        "how",
-        "How this was made",
-        "what recorded it, and how its step was found",
-        (("facts", [fact for fact in facts if fact.cell.text]),),
-    )
+    line = "what recorded it, and how its step was found"
+    known = ("facts", [fact for fact in facts if fact.cell.text])
+    yield Fold("how", "How this was made", line, (known,))

@@ -52,11 +52,8 @@ def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] =
     if done.session is None:
         write()
         return StepPage(result, None, page, (done.trace,))
-    read = [(each.whole, each.diagnosis) for each in known.launches]
-    profiles = [
-        (replace(each, origin=replace(each.origin, file=report.name)), verdict)
-        for each, verdict in read
-        if each
-    ]
+    read = [(each.whole, each.diagnosis) for each in known.launches if each.whole]
+    renamed = (replace(each, origin=replace(each.origin, file=report.name)) for each, _ in read)
+    profiles = [*zip(renamed, (verdict for _, verdict in read), strict=True)]
     run = publish_run(done.folder, reports, profiles, write)
     return StepPage(result, run, page, (done.trace, report))

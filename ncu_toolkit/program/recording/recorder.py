@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -168,8 +168,7 @@ def built() -> Path:
     lies there is not what was compiled.
 
     Raises EnvironmentProblem: no C compiler, or it refuses the file; others can write to the cache."""
-    found = (shutil.which(name) for name in _COMPILERS)
-    compiler = next(filter(None, found), None)
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     source = _SOURCE.read_bytes()
     digest = hashlib.sha256(b"\0".join((source, repr((_FLAGS, compiler)).encode()))).hexdigest()
     remedy = f"Remove it, or set {CACHE_VARIABLE}"
@@ -267,16 +266,14 @@ def prepared(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict
 
 
 def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:
-    kinds = [_DEVICE, *_OPS, *([_DRIVER, _RUNTIME] if asked.calls else [])]
+    kinds = [_DEVICE, *_OPS, *[_DRIVER, _RUNTIME] * bool(asked.calls), *[_MARKER] * asked.ranges]
     libraries = cupti_libraries(command)
     paths = filter(None, (str(_INSIDE / "start"), os.environ.get("PYTHONPATH")))
     values = {
         "CUDA_INJECTION64_PATH": str(built()),
         "NCU_TOOLKIT_RECORD": str(folder),
         "NCU_TOOLKIT_RECORD_CUPTI": ":".join(libraries),
-        "NCU_TOOLKIT_RECORD_KINDS": ",".join(
-            map(str, [*kinds, *([_MARKER] if asked.ranges else [])])
-        ),
+        "NCU_TOOLKIT_RECORD_KINDS": ",".join(map(str, kinds)),
         "NCU_TOOLKIT_RECORD_CALLS": ",".join(asked.calls),
         "NCU_TOOLKIT_RECORD_BYTES": str(_MOST),
         "PYTHONPATH": os.pathsep.join(paths),
@@ -321,19 +318,19 @@ def layout(kind: int, size: int) -> Any:
     return numpy.dtype(fields)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecordedProcess:
     """What one process wrote."""
 
     number: int
     stem: Path
-    sizes: dict[int, int]
-    names: dict[int, str]
-    calls: dict[tuple[int, int], str]
-    clocks: list[tuple[int, int]]
-    notes: list[str]
-    failed: str
-    ended: bool
+    sizes: dict[int, int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    calls: dict[tuple[int, int], str] = field(default_factory=dict)
+    clocks: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failed: str = ""
+    ended: bool = False
 
     def rows(self, kind: int) -> Any:
         """Its records of a kind, as an array of `FIELDS`; the last may be cut off."""
@@ -368,10 +365,7 @@ class RecordedProcess:
 
 
 def _process(path: Path) -> RecordedProcess:
-    found = RecordedProcess(
-        int(path.name.split(".")[0].split("-")[0]), path.with_suffix(""), {}, {}, {}, [], [], "", False
-    )  # fmt: skip
-    last: dict[str, Any] = {}
+    found = RecordedProcess(int(re.split("[.-]", path.name)[0]), path.with_suffix(""))
     lost = 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         what, _, rest = line.partition(" ")
@@ -390,9 +384,9 @@ def _process(path: Path) -> RecordedProcess:
             elif what == "note" and rest not in found.notes:
                 found.notes.append(rest)
             elif what == "failed":
-                last[what] = rest
+                found.failed = rest
             elif what == "ended":
-                last["ended"] = True
+                found.ended = True
         except (ValueError, IndexError):
             continue  # the last line of a process that was killed
     if lost:
@@ -403,7 +397,7 @@ def _process(path: Path) -> RecordedProcess:
         found.notes.append(
             "another profiler began inside the program (PyTorch's?), and what came after that is not recorded: switch it off"
         )
-    return replace(found, **last)
+    return found
 
 
 def processes(folder: Path) -> list[RecordedProcess]:
@@ -572,7 +566,7 @@ def _add_op(
 ) -> None:
     work = GpuWork(
         row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
-        stream=row["streamId"], process=place, node=row["graphNodeId"],
+        stream=row["streamId"], process=place, node=row["graphNodeId"], size=row.get("bytes"),
     )  # fmt: skip
     if kind == KERNEL:
         shape = LaunchShape(
@@ -583,9 +577,7 @@ def _add_op(
         )  # fmt: skip
         size, group = row["message"]
         work = work._replace(kind="kernel", shape=builder.shape(shape), size=size, group=group)
-    else:
-        work = work._replace(size=row["bytes"])
-    if kind not in (KERNEL, _SET):
+    elif kind != _SET:
         path = _PATHS[row["copyKind"]] if row["copyKind"] < len(_PATHS) else ""
         path = "PtoP" if kind == _PEER else path
         host = {"HtoD": row["srcKind"], "DtoH": row["dstKind"]}.get(path, 0)
@@ -597,20 +589,17 @@ def _messages(process: RecordedProcess, kernels: Any) -> dict[int, tuple[int, st
     """Of NCCL's kernels by correlation number, the bytes of a rank's message, as NCCL counts them, and
     the communicator: of all that its thread asked for since the one before, since a group of
     collectives is one kernel."""
+    asks = process.rows(_MESSAGE).tolist()
     events = [
-        (thread, time, -1, size, schema, first, second)
-        for thread, time, schema, size, first, second in process.rows(_MESSAGE).tolist()
+        (thread, time, -1, size, schema, *sizes) for thread, time, schema, size, *sizes in asks
     ]
     if not events:
         return {}
     names = [number for number, name in process.names.items() if "nccl" in name]
     exchanges = {*kernels["correlationId"][numpy.isin(kernels["name"], names)].tolist()}
     for kind in _DOMAINS:
-        events += [
-            (thread, end, correlation, 0, 0, 0, 0)
-            for _, _, end, thread, correlation in process.rows(kind).tolist()
-            if correlation in exchanges
-        ]
+        calls = (row[2:] for row in process.rows(kind).tolist() if row[4] in exchanges)
+        events += [(thread, end, key, 0, 0, 0, 0) for end, thread, key in calls]
     found, asked, last = dict[int, tuple[int, str]](), list[tuple[int, str]](), -1
     for thread, _, correlation, size, schema, first, second in sorted(events):
         if thread != last:
@@ -698,7 +687,8 @@ def _add_samples(
         stacks: dict[int, int] = {}
         for start, end, (_, _, stack, thread) in zip(starts, ends, rows, strict=True):
             if stack not in stacks:
-                stacks[stack] = builder.stack(_frames(stack, callers, functions))
+                frames = _frames(stack, callers, functions)
+                stacks[stack] = builder.stack(tuple(builder.frame(*each) for each in frames))
             builder.sample(start, end, stacks[stack], (thread, place))
     return notes
 
@@ -711,10 +701,8 @@ def _samples(
     """Samples (start, length, place, thread), places on stacks (caller, function, line) and functions
     (name, file) by their numbers, and notes of one process, as recorder.c wrote them. The last line of
     a process that was killed may be cut off."""
-    rows: list[tuple[int, ...]] = []
-    callers: dict[int, tuple[int, ...]] = {}
-    functions: dict[int, tuple[str, str]] = {}
-    notes: list[str] = []
+    rows, callers = list[tuple[int, ...]](), dict[int, tuple[int, ...]]()
+    functions, notes = dict[int, tuple[str, str]](), list[str]()
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
         kind, _, rest = line.partition(" ")
         words = rest.split(" ", 1) if kind == "f" else rest.split(" ")

@@ -174,11 +174,8 @@ def selection(
     ]
     wanted = {keys[each] for each in chosen}
     steady = _steady(step)
-    before = Counter(
-        key
-        for process, key, op in queue
-        if op.start < steady.start and step.process in (None, process)
-    )
+    early = [(process, key) for process, key, op in queue if op.start < steady.start]
+    before = Counter(key for process, key in early if step.process in (None, process))
     skip = min(before[key] for key in wanted)
     count: Counter[tuple[int, choice.LaunchKey]] = Counter()
     expected = 0

@@ -77,9 +77,7 @@ class TryVariant:
 
     @property
     def title(self) -> str:
-        return " + ".join(
-            f"{switch.title}: {value}" if value else switch.title for switch, value in self.on
-        )
+        return " + ".join(": ".join(filter(None, (each.title, value))) for each, value in self.on)
 
     @property
     def tolerance(self) -> float:
@@ -156,31 +154,28 @@ def suggested(
     known = [each.cc for each in found.step.trace.devices if each.cc > (0, 0)]
     causes = [each.rule for each in found.costly]
     shares = {part.key: part.us for part in found.account.parts}
-    large = [key for key, us in shares.items() if us >= _SHARE * found.account.wall_us]
+    large = {key for key, us in shares.items() if us >= _SHARE * found.account.wall_us}
 
     def rank(switch: Switch) -> tuple[int, int, float] | None:
-        if (switch.build and not built) or not used & set(switch.modules):
+        compiled = switch.group == "compile" and "fused" in shares
+        if compiled or (switch.build and not built) or used.isdisjoint(switch.modules):
             return None
-        if any(cc < switch.least_cc for cc in known) or (
-            switch.group == "compile" and "fused" in shares
-        ):
+        if any(cc < switch.least_cc for cc in known):
             return None
         if switch.build:
             return len(causes), 0, 0.0
         at = next((at for at, cause in enumerate(causes) if cause in switch.causes), None)
         if at is not None:
             return at, switch.causes.index(causes[at]), switch.tolerance
-        if set(large) & set(switch.classes):
+        if not large.isdisjoint(switch.classes):
             return len(causes), 0, switch.tolerance
         if {"triton", "numba"} & set(switch.modules) and "other" in large:
             return len(causes), 1, switch.tolerance
         return None
 
-    ranked = [(rank(switch), switch) for switch in switches().values()]
-    able = sorted(
-        ((at, s) for at, s in ranked if at is not None), key=lambda each: (each[0], each[1].id)
-    )
-    return variants([switch.id for _, switch in able], built=built)
+    ranked = ((rank(switch), switch.id) for switch in switches().values())
+    able = sorted((at, name) for at, name in ranked if at is not None)
+    return variants([name for _, name in able], built=built)
 
 
 def try_variants(
@@ -264,11 +259,9 @@ def _out(variant: TryVariant, found: TryRun) -> Tried | None:
         return None
     switch = variant.on[0][0]
     why = dict(found.unable).get(switch.id, f"the program has no {switch.needs}")
+    text = f"It changes nothing: {visible(why, 160)}."
     return Tried(
-        switches=variant.names,
-        title=variant.title,
-        outcome="not applied",
-        description=f"It changes nothing: {visible(why, 160)}.",
+        switches=variant.names, title=variant.title, outcome="not applied", description=text
     )
 
 
@@ -373,9 +366,8 @@ def _light(step: Step) -> bool:
 
 def with_ceiling(tried: Tried, variant: TryVariant, found: ProgramDiagnosis) -> Tried:
     """With what the findings that its switches are for can save at most."""
-    mine = [
-        each for each in found.costly if any(each.rule in switch.causes for switch, _ in variant.on)
-    ]
+    causes = {cause for switch, _ in variant.on for cause in switch.causes}
+    mine = [each for each in found.costly if each.rule in causes]
     if not mine:
         return tried
     ids = tuple(each.rule for each in mine)
@@ -469,10 +461,8 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
         """
         ready = next((each for each in self.waiting if each.variant == variant), None)
         try:
-            if ready is not None:
-                self.waiting.remove(ready)
-            else:
-                ready = self._start(variant, asked, wait=False)
+            ready = ready or self._start(variant, asked, wait=False)
+            self.waiting = [each for each in self.waiting if each is not ready]
         except EnvironmentProblem as error:
             if not variant.on:
                 raise
@@ -589,12 +579,9 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             words, made = build_words(self.job.build, variant, target)
             done = run(words)
             if done.returncode:
-                text = (
-                    done.stderr.strip() or done.stdout.strip() or "it says nothing"
-                ).splitlines()[-1]
-                raise EnvironmentProblem(
-                    f"the build fails: {visible(text, 160)}", shlex.join(words)
-                )
+                said = done.stderr.strip() or done.stdout.strip() or "it says nothing"
+                why = visible(said.splitlines()[-1], 160)
+                raise EnvironmentProblem(f"the build fails: {why}", shlex.join(words))
             same = [os.path.abspath(word) == os.path.abspath(made) for word in self.job.command]
             if not any(same):
                 raise UsageProblem(
@@ -615,10 +602,8 @@ def build_words(build: Sequence[str], variant: TryVariant, target: Path) -> tupl
     Raises:
         UsageProblem: there is no such compiler.
     """
-    if (
-        Path(build[0]).name not in ("nvcc", "nvc++", "hipcc", "clang++")
-        and shutil.which(build[0]) is None
-    ):
+    known = Path(build[0]).name in ("nvcc", "nvc++", "hipcc", "clang++")
+    if not known and shutil.which(build[0]) is None:
         raise UsageProblem(
             f"there is no compiler '{build[0]}'", 'Write --build "nvcc -O2 app.cu -o app"'
         )

@@ -42,10 +42,7 @@ def _type(kernel: str) -> str:
 def find(s: StepFacts) -> StepFinding | None:
     if s.framework not in ("torch", "cupy"):
         return None
-    types = [
-        proven or _type(launch.kernel if launch else "")
-        for proven, launch in zip(s.arithmetic, s.launches, strict=True)
-    ]
+    types = [proven or _type(s.kernel(at)) for at, proven in enumerate(s.arithmetic)]
     double = [at for at, each in enumerate(types) if each == "fp64"]
     single = [at for at, each in enumerate(types) if each not in ("", "fp64", "int8")]
     us, beside = s.us(double), s.us(single)

@@ -30,8 +30,8 @@ from ncu_toolkit.program.model import (
 )
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
+from ncu_toolkit.program.traces.marks import marks_around
 from ncu_toolkit.program.traces.replay import Replay
-from ncu_toolkit.program.traces.step import marks_around
 
 #: A cause that would save less of the step is not worth a finding.
 WORTH: Final = Threshold(
@@ -95,9 +95,7 @@ class StepFacts:
     def device(self) -> Device | None:
         """The GPU with most of the step's work; None where the trace names none."""
         places = Counter(op.device for op in self.ops).most_common(1)
-        if not places or not 0 <= places[0][0] < len(self.trace.devices):
-            return None
-        return self.trace.devices[places[0][0]]
+        return self.trace.devices[places[0][0]] if places and self.trace.devices else None
 
     # Work
 
@@ -105,40 +103,30 @@ class StepFacts:
     def launches(self) -> tuple[Launch | None, ...]:
         """The kernel of each op; None for copies and sets."""
         shapes = self.trace.shapes
-        return tuple(
-            shapes[op.shape] if op.kind == "kernel" and 0 <= op.shape < len(shapes) else None
-            for op in self.ops
-        )
+        return tuple(shapes[op.shape] if op.kind == "kernel" else None for op in self.ops)
+
+    def kernel(self, at: int) -> str:
+        """The name of an op's kernel; "" of copies and sets."""
+        launch = self.launches[at]
+        return launch.kernel if launch else ""
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The id of each op's kernel class (`program/traces/classes.py`); of others their kind."""
-        known = {shape: kernel_class(self.trace.shapes[shape]).id for shape in self._shapes}
-        return tuple(
-            known.get(op.shape, op.kind) if op.kind == "kernel" else op.kind for op in self.ops
-        )
+        of = [kernel_class(shape).id for shape in self.trace.shapes]
+        return tuple(of[op.shape] if op.kind == "kernel" else op.kind for op in self.ops)
 
     @cached_property
     def arithmetic(self) -> tuple[str, ...]:
         """The arithmetic that each op's name proves; "" where it proves none."""
-        known = {shape: arithmetic(self.trace.shapes[shape]) for shape in self._shapes}
-        return tuple(known.get(op.shape, "") for op in self.ops)
-
-    @cached_property
-    def _shapes(self) -> set[int]:
-        return {
-            op.shape
-            for op in self.ops
-            if op.kind == "kernel" and 0 <= op.shape < len(self.trace.shapes)
-        }
+        return tuple(arithmetic(launch) if launch else "" for launch in self.launches)
 
     @cached_property
     def operations(self) -> tuple[str, ...]:
         """What each kernel computes, in a word (`_operations.py`); "" where nothing tells."""
-        known = {shape: of_kernel(self.trace.shapes[shape].kernel) for shape in self._shapes}
         return tuple(
-            known.get(op.shape, "") or next(filter(None, map(of_operator, reversed(chain))), "")
-            for op, chain in zip(self.ops, self.operators, strict=True)
+            of_kernel(self.kernel(at)) or next(filter(None, map(of_operator, reversed(chain))), "")
+            for at, chain in enumerate(self.operators)
         )
 
     @cached_property
@@ -198,7 +186,7 @@ class StepFacts:
     def call(self, at: int) -> Call | None:
         """The call that queued an op, if known."""
         place = self.ops[at].call if 0 <= at < len(self.ops) else -1
-        return self.trace.calls[place] if 0 <= place < len(self.trace.calls) else None
+        return self.trace.calls[place] if place >= 0 else None
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -207,7 +195,7 @@ class StepFacts:
         return tuple(c for c in self.trace.calls if window.start <= c.start < window.end)
 
     def name(self, call: Call) -> str:
-        return self.trace.names[call.name] if 0 <= call.name < len(self.trace.names) else ""
+        return self.trace.names[call.name]
 
     @cached_property
     def operators(self) -> tuple[tuple[str, ...], ...]:
@@ -227,9 +215,8 @@ class StepFacts:
 
     @cached_property
     def _operator_marks(self) -> list[Mark]:
-        names = self.trace.names
-        named = (mark for mark in self.trace.marks if 0 <= mark.name < len(names))
-        return [m for m in named if m.kind == "operator" or names[m.name].startswith(_OPTIMIZER)]
+        marks, names = self.trace.marks, self.trace.names
+        return [m for m in marks if m.kind == "operator" or names[m.name].startswith(_OPTIMIZER)]
 
     @cached_property
     def ranges(self) -> dict[tuple[int, int], list[Mark | Call]]:
@@ -241,8 +228,7 @@ class StepFacts:
         calls = (call for call in long if call.end - call.start >= OTHER_WORK_US * 1e3)
         ranges: tuple[Mark | Call, ...] = (*marks, *calls)
         for each in ranges:
-            if 0 <= each.name < len(self.trace.names):
-                found[each.process, each.thread].append(each)
+            found[each.process, each.thread].append(each)
         for own in found.values():
             own.sort(key=lambda each: (each.start, -each.end))
         return found
@@ -264,7 +250,7 @@ class StepFacts:
         those with most idle time first."""
         calls = self.trace.calls
         return self.lines(
-            (calls[gap.call] if 0 <= gap.call < len(calls) else self.call(gap.before), gap.us)
+            (calls[gap.call] if gap.call >= 0 else self.call(gap.before), gap.us)
             for gap in (self.gaps[at] for at in gaps)
         )
 
@@ -275,8 +261,7 @@ class StepFacts:
             if call is not None and call.line >= 0:
                 time[call.line] += us
         lines = sorted(time, key=lambda line: -time[line])
-        known = [self.trace.lines[line] for line in lines if line < len(self.trace.lines)]
-        return tuple(known[:_LINES])
+        return tuple(self.trace.lines[line] for line in lines[:_LINES])
 
     # Who made it
 
@@ -288,11 +273,8 @@ class StepFacts:
         for name in ("torch", "xla", "cupy", "numba"):
             if made[name]:
                 return name
-        torch = any(
-            chain[0].startswith(("aten::", "autograd::", "torch"))
-            for chain in self.operators
-            if chain
-        )
+        outer = (chain[0] for chain in self.operators if chain)
+        torch = any(name.startswith(("aten::", "autograd::", "torch")) for name in outer)
         return "torch" if torch else ""
 
     @cached_property

@@ -155,7 +155,7 @@ def away(s: StepFacts) -> Iterator[Away]:
         # A copy that ends the idle time has a piece for itself, from its call to its start.
         goes_on = (after.start, after.before) == (gap.end, gap.before) and after.call != gap.call
         starved = gap.cause == "sync" and at in s.claimed
-        if goes_on or not (gap.cause == "host late" or starved) or not 0 <= gap.call < len(calls):
+        if goes_on or not (gap.cause == "host late" or starved) or gap.call < 0:
             continue
         launch = calls[gap.call]
         if starved:  # by the first work that the waiting thread queues then
@@ -199,9 +199,8 @@ def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
         own = stacks_in(s.samples.get((each.launch.process, each.launch.thread), ()), time)
         if sum(own.values()) < MOST.value * each.us:
             others = (x for (process, _), x in s.samples.items() if process == each.launch.process)
-            own = max(
-                (stacks_in(x, time) for x in others), key=lambda x: sum(x.values()), default={}
-            )
+            seen = (stacks_in(each, time) for each in others)
+            own = max(seen, key=lambda stacks: sum(stacks.values()), default={})
         for stack, us in own.items():
             found[stack] += us
     return found

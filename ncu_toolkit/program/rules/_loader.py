@@ -55,10 +55,8 @@ class Loader:
         self.own = {at: us for at, us in stacks.items() if self._in(at, _IN_LOADER)}
         self.us = sum(self.own.values())
         self.range = name
-        marked = LOADER_RANGE.search(name) or (
-            s.framework == "torch" and "dataloader" in name.lower()
-        )
-        if marked and inside > self.us:
+        of_torch = s.framework == "torch" and "dataloader" in name.lower()
+        if (of_torch or LOADER_RANGE.search(name)) and inside > self.us:
             self.us = inside
         fetched = sum(us for at, us in self.own.items() if self._in(at, _FETCH))
         self.alone = "SingleProcess" in name or fetched >= MOST.value * self.us > 0.0
@@ -129,9 +127,8 @@ class Loader:
         some = f"{units.counted(many, 'worker')}, {units.percent(busy, 2)} busy"
         how = ": ".join(filter(None, (some, listed(ran, total))))
         if busy < BUSY.value:
-            return f"{waits} But the workers wait too ({how}).", (
-                _PIN if self._pins() else _BETWEEN,
-            )
+            advice = _PIN if self._pins() else _BETWEEN
+            return f"{waits} But the workers wait too ({how}).", (advice,)
         now_us, step_us = self._pace()
         made = f"{units.counted(many, 'worker makes', 'workers make')} {_rate(now_us)} batches/s; the step could use {_rate(step_us)}"
         first = f"{made}: num_workers={self.needed}, if there are as many cores."
@@ -147,9 +144,8 @@ class Loader:
         frames = self._frames(stack)
         modules = [*map(module_of, frames)]
         inner = modules[len(modules) - modules[::-1].index(_IN_WORKER) :]
-        return not inner or (
-            inner[0] == "multiprocessing/queues" and frames[-len(inner)].function.endswith("get")
-        )
+        queue = inner[:1] == ["multiprocessing/queues"]
+        return not inner or (queue and frames[-len(inner)].function.endswith("get"))
 
     @cached_property
     def workers(self) -> tuple[int, float, dict[int, float]]:
@@ -167,9 +163,8 @@ class Loader:
         for _, stacks, _, _ in busy:
             for at, us in stacks.items():
                 working[at] += us
-        many = max(
-            (sum(a <= start < b for _, _, a, b in busy) for _, _, start, _ in busy), default=0
-        )
+        lives = [each[2:] for each in busy]
+        many = max((sum(a <= start < b for a, b in lives) for start, _ in lives), default=0)
         ranks = len({op.process for op in self.s.trace.ops})
         whole = sum(each[0] for each in busy)
         part = sum(working.values()) / whole if whole else 0.0
@@ -177,12 +172,14 @@ class Loader:
 
     def _pins(self) -> bool:
         """Whether the thread that pins batches is busy with it."""
+
+        def pins(stack: int) -> bool:
+            return any(frame.function == "pin_memory" for frame in self._frames(stack))
+
         for samples in self.s.samples.values():
             own = [x for x in samples if self._in(x.stack, _PINNING)]
-            busy = [
-                x for x in own if any(f.function == "pin_memory" for f in self._frames(x.stack))
-            ]
-            if sum(x.us for x in busy) > BUSY.value * sum(x.us for x in own):
+            busy = sum(x.us for x in own if pins(x.stack))
+            if busy > BUSY.value * sum(x.us for x in own):
                 return True
         return False
 

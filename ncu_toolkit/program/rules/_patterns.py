@@ -95,14 +95,15 @@ class AttentionParts:
 
 def letters(s: StepFacts, queue: tuple[int, ...]) -> str:
     """A stream's work, a letter each."""
-    return "".join(
-        "c"
-        if moves(s, at)
-        else _LETTERS.get(s.operations[at], "." if s.classes[at] in PASSES else "|")
-        if s.classes[at] in (*PASSES, "index", "optimizer") or s.operations[at] == "fill"
-        else "|"
-        for at in queue
-    )
+
+    def letter(at: int) -> str:
+        kind, operation = s.classes[at], s.operations[at]
+        if moves(s, at):
+            return "c"
+        known = kind in (*PASSES, "index", "optimizer") or operation == "fill"
+        return _LETTERS.get(operation, "." if kind in PASSES else "|") if known else "|"
+
+    return "".join(map(letter, queue))
 
 
 def moves(s: StepFacts, at: int) -> bool:
@@ -142,10 +143,8 @@ def attention(s: StepFacts) -> tuple[AttentionParts, ...]:
 
 def batched(s: StepFacts, at: int) -> bool:
     """Whether a product is of many matrices: its operator or its grid says so."""
-    launch = s.launches[at]
-    return (launch is not None and launch.grid is not None and launch.grid[2] > 1) or any(
-        name.startswith(_BATCHED) for name in s.operators[at]
-    )
+    grid = getattr(s.launches[at], "grid", None)
+    return (grid and grid[2] > 1) or any(name.startswith(_BATCHED) for name in s.operators[at])
 
 
 def _bias(s: StepFacts, queue: tuple[int, ...], between: tuple[int, ...]) -> tuple[int, ...]:
@@ -156,22 +155,17 @@ def _bias(s: StepFacts, queue: tuple[int, ...], between: tuple[int, ...]) -> tup
     for at in reversed(queue[-_BETWEEN:]):
         if s.classes[at] not in PASSES and not moves(s, at):
             break
-        if any(agree(s.launches[at], s.launches[other]) for other in sized) or (
-            moves(s, at) and at == queue[-1]
-        ):
+        large = any(agree(s.launches[at], s.launches[other]) for other in sized)
+        if large or (moves(s, at) and at == queue[-1]):
             found.append(at)
     alone = all(moves(s, at) for at in found)
     return () if alone else tuple(reversed(found))
 
 
 def _softmax(s: StepFacts, between: tuple[int, ...]) -> tuple[int, ...]:
-    whole = tuple(
-        at
-        for at in between
-        if s.classes[at] == "softmax" and "LogSoft" not in getattr(s.launches[at], "kernel", "")
-    )
-    if whole:
-        return whole
+    whole = (at for at in between if s.classes[at] == "softmax")
+    if found := tuple(at for at in whole if "LogSoft" not in s.kernel(at)):
+        return found
     match = _COMPOSED["softmax"].search(letters(s, between))
     return between[match.start() : match.end()] if match else ()
 
@@ -233,12 +227,9 @@ _ADAM: Final = (("addcdiv",), ("sqrt", "addcmul"))
 def optimizer(s: StepFacts) -> Update | None:
     """The optimizer's update: launches in the range that PyTorch names "Optimizer.step", else those
     like Adam's: elementwise launches of which every few are those of _ADAM. None where there is neither."""
-    named = [
-        (at, name)
-        for at, chain in enumerate(s.operators)
-        for name in chain
-        if name.startswith("Optimizer.step") and s.ops[at].kind == "kernel"
-    ]
+    kernels = ((at, chain) for at, chain in enumerate(s.operators) if s.launches[at])
+    every = ((at, name) for at, chain in kernels for name in chain)
+    named = [(at, name) for at, name in every if name.startswith("Optimizer.step")]
     if named:
         places = tuple(at for at, _ in named)
         label = named[0][1].partition("#")[2].removesuffix(".step")
@@ -364,7 +355,7 @@ def small(s: StepFacts, part: float = 1.0) -> dict[int, Launch]:
     """Launches of fewer blocks than this part of the SMs, but for the optimizer's and collectives."""
     sms = s.device.sm_count if s.device else 0
     update = optimizer(s)
-    taken = {*update.ops, *s.of_class("collective")} if update else {*s.of_class("collective")}
+    taken = {*(update.ops if update else ()), *s.of_class("collective")}
     known = ((at, each) for at, each in enumerate(s.launches) if each and at not in taken)
     return {at: each for at, each in known if 0 < (each.blocks or 0) < part * sms}
 
@@ -411,15 +402,14 @@ def _of_items(s: StepFacts, run: tuple[int, ...], period: int) -> bool:
 def parameters(s: StepFacts) -> tuple[tuple[int, ...], ...]:
     """Loops that pass over a tensor after another by a few elementwise launches for each, as averages
     of parameters do, and updates as their formula has them."""
-    return tuple(
-        places
-        for places, period in items(s)
-        if period <= _UPDATE
-        and all(s.classes[at] in (*PASSES, "optimizer") for at in places)
-        and all(s.operations[at] in _UPDATES for at in places)
+
+    def updates(places: tuple[int, ...]) -> bool:
+        words, kinds = [s.operations[at] for at in places], {s.classes[at] for at in places}
+        plain = kinds.issubset((*PASSES, "optimizer")) and set(words).issubset(_UPDATES)
         # crops that are resized one by one, or copies, are no arithmetic
-        and 2 * sum(s.operations[at] in _ARITHMETIC for at in places) >= len(places)
-    )
+        return plain and 2 * sum(word in _ARITHMETIC for word in words) >= len(words)
+
+    return tuple(places for places, period in items(s) if period <= _UPDATE and updates(places))
 
 
 # ---- what waits ----------------------------------------------------------------------------------
@@ -442,14 +432,14 @@ def masks(s: StepFacts) -> tuple[int, ...]:
     found: list[int] = []
 
     def counts(at: int) -> bool:
-        return (launch := s.launches[at]) is not None and bool(_COUNTS.search(launch.kernel))
+        return _COUNTS.search(s.kernel(at)) is not None
 
     for queue in s.queues if s.framework in ("torch", "cupy") else ():
         for i in (i for i, at in enumerate(queue) if copied(s.ops[at]) == "read"):
             before = takewhile(counts, (queue[j] for j in range(i - 1, -1, -1)))
             after = takewhile(counts, (queue[j] for j in range(i + 1, len(queue))))
             around = [*before, *after]
-            if any(_NUMBERS.search(getattr(s.launches[at], "kernel", "")) for at in around):
+            if any(_NUMBERS.search(s.kernel(at)) for at in around):
                 found += around
     return tuple(sorted({*found}))
 

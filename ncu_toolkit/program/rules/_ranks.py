@@ -46,9 +46,8 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
         slower = 0.0
         if host is not None and not explains and job.steps >= _STEPS:
             slower = _slower(theirs.step, usual.step)
-            if (
-                slower and host.rule == "launch-bound"
-            ):  # all launch as much: chance decides who is last
+            # where all launch as much, chance decides who is last
+            if slower and host.rule == "launch-bound":
                 text = f"On rank {latest.rank}, with as many launches as the others: {host.summary}"
                 found.append(msgspec.structs.replace(host, summary=text))
         if not 0 < slower <= _SLOWER:

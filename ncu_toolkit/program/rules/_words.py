@@ -12,20 +12,8 @@ import msgspec
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import PythonFrame, StepFinding
+from ncu_toolkit.program.rules import _host
 from ncu_toolkit.program.rules._facts import StepFacts
-from ncu_toolkit.program.rules._host import (
-    MOST,
-    HostTime,
-    away,
-    function_of,
-    functions_of,
-    listed,
-    module_of,
-    range_words,
-    ranges_during,
-    stacks_during,
-    staged,
-)
 
 DEAR: Final = Threshold(0.2, "a fifth of a worker: without it, four workers do as much as five")
 #: Functions with a line of advice each.
@@ -63,12 +51,12 @@ def tables() -> Libraries:
 
 @lru_cache(maxsize=1 << 16)
 def _fits(module: str, frame: PythonFrame) -> bool:
-    return re.match(module, f"{module_of(frame)}: {frame.function}") is not None
+    return re.match(module, f"{_host.module_of(frame)}: {frame.function}") is not None
 
 
 def _called(words: Words, frames: Sequence[PythonFrame]) -> bool:
     there = any(_fits(words.module, frame) for frame in frames)
-    return there and any(words.needs in module_of(frame) for frame in frames)
+    return there and any(words.needs in _host.module_of(frame) for frame in frames)
 
 
 def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[Words, ...]:
@@ -83,7 +71,7 @@ def for_stacks(s: StepFacts, cause: str, stacks: Mapping[int, float]) -> tuple[W
     )
 
 
-def dear(ran: Sequence[HostTime], us: float, of: str, otherwise: str = "") -> tuple[str, ...]:
+def dear(ran: Sequence[_host.HostTime], us: float, of: str, otherwise: str = "") -> tuple[str, ...]:
     """Advice for the functions with most of a time, at most two: how a loader does with less of them,
     or `otherwise`."""
     advice = []
@@ -92,7 +80,7 @@ def dear(ran: Sequence[HostTime], us: float, of: str, otherwise: str = "") -> tu
             w.advice for w in tables().words if "loader" in w.causes and _called(w, (each.frame,))
         )
         if each.us >= DEAR.value * us and (how := next(own, otherwise)):
-            share = f"{function_of(each.frame)} is {units.percent(each.us / us, 2)} {of}"
+            share = f"{_host.function_of(each.frame)} is {units.percent(each.us / us, 2)} {of}"
             advice.append(f"{share}: {how}")
     return tuple(advice)
 
@@ -113,14 +101,14 @@ def long_waits(s: StepFacts, shown: Iterable[StepFinding]) -> Iterator[str]:
     if s.steady or s.lacks("wall time", "host calls"):
         return
     explained = {at for finding in shown for at in finding.gaps}
-    late = [x for x in away(s) if not staged(s, x) and explained.isdisjoint(x.gaps)]
+    late = [x for x in _host.away(s) if not _host.staged(s, x) and explained.isdisjoint(x.gaps)]
     us = sum(each.us for each in late)
     if not s.worth(us):
         return
-    stacks = stacks_during(s, late)
-    if sum(stacks.values()) >= MOST.value * us:
-        doing = f"spends {listed(functions_of(s, stacks), sum(stacks.values()))}"
-    elif doing := range_words(ranges_during(s, late), us):
+    stacks = _host.stacks_during(s, late)
+    if sum(stacks.values()) >= _host.MOST.value * us:
+        doing = f"spends {_host.listed(_host.functions_of(s, stacks), sum(stacks.values()))}"
+    elif doing := _host.range_words(_host.ranges_during(s, late), us):
         doing = f"is in {doing}"
     if doing:
         yield f"During {units.counted(len(late), 'long wait')} of the GPU, {units.duration(us)}, the host {doing}."

@@ -43,8 +43,7 @@ _FAST: Final = "n = scipy.fft.next_fast_len(n, real=True), which has the factors
 
 
 def find(s: StepFacts) -> StepOutcome:
-    kernels = {at: launch.kernel for at, launch in enumerate(s.launches) if launch}
-    places = [at for at, kernel in kernels.items() if "bluestein" in kernel]
+    places = [at for at in range(len(s.ops)) if "bluestein" in s.kernel(at)]
     us = s.us(places)
     evidence = (
         s.part("bluestein", "Bluestein's algorithm", us, "in kernels of cuFFT with bluestein in their names."),
@@ -54,7 +53,7 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out("No transform has a length with a large prime factor.", *evidence)
     sizes = {int(n) for at in places for name in s.operators[at] for n in re.findall(r"\d+", name)}
     lengths = [units.count(n) for n in sorted(sizes) if _large(n)]
-    several = any("multi_" in kernels[at] for at in places)
+    several = any("multi_" in s.kernel(at) for at in places)
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} of cuFFT compute Fourier transforms by Bluestein's algorithm: {s.of_step(us)}. "
         f"The length{f' ({units.listed(lengths)})' * bool(lengths)} has a prime factor above {_PRIME}.",

@@ -66,17 +66,14 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if s.steady or new < NEW.value or not s.worth(idle, IDLE):
         return s.ruled_out("It is not a first pass alone.", *evidence)
-    code = {
-        at
-        for at in s.idle("host late")
-        if s.gaps[at].call >= 0 and s.trace.calls[s.gaps[at].call].kind == "load"
-    }
-    long = {at for at in s.idle("host late") if s.gaps[at].us >= OTHER_WORK.value}
+    late = s.idle("host late")
+    called = [at for at in late if s.gaps[at].call >= 0]
+    code = {at for at in called if s.trace.calls[s.gaps[at].call].kind == "load"}
+    long = {at for at in late if s.gaps[at].us >= OTHER_WORK.value}
     away = s.idle_us(long - code)
     if away > idle / 2:
-        return s.ruled_out(
-            "The GPU is idle in a few long pauses, which have a cause of theirs.", *evidence
-        )
+        pauses = "The GPU is idle in a few long pauses, which have a cause of theirs."
+        return s.ruled_out(pauses, *evidence)
     kernels, loaded = {*first.values()}, set[int]()
     spent: dict[str, float] = defaultdict(float)
     chains = s.within([s.call(gap.before) for gap in s.gaps])
@@ -90,11 +87,9 @@ def find(s: StepFacts) -> StepOutcome:
             kind = _LOADS
             loaded.add(gap.before)
         spent[kind] += gap.us
+    kernel = units.counted(len(loaded), "kernel")
     kinds = sorted(spent, key=lambda kind: -spent[kind])
-    shares = [
-        f"{units.duration(spent[kind])} {kind.format(units.counted(len(loaded), 'kernel'))}"
-        for kind in kinds
-    ]
+    shares = [f"{units.duration(spent[kind])} {kind.format(kernel)}" for kind in kinds]
     allocations = sum(call.kind in ("allocate", "free") for call in s.calls)
     return s.finding(
         f"Nothing repeats, and {units.percent(new, 2)} of {units.counted(s.step.launches, 'launch', 'launches')} are the first of their kernel. "

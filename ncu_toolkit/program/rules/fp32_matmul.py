@@ -91,11 +91,8 @@ def find(s: StepFacts) -> StepOutcome:
     products = s.of_class("product", "convolution")
     if not products:
         return s.ruled_out(f"The {s.word} has no matrix product of a library.")
-    plain = [
-        at
-        for at in products
-        if s.arithmetic[at] == "fp32" and not _VECTOR.search(getattr(s.launches[at], "kernel", ""))
-    ]
+    plain = [at for at in products if s.arithmetic[at] == "fp32"]
+    plain = [at for at in plain if not _VECTOR.search(s.kernel(at))]
     limited = [at for at in plain if _of(s, at, "fma_pipe_active", 1.0) >= LIMITED.value]
     us, others = s.us(limited), s.us(products)
     evidence = (

@@ -71,11 +71,7 @@ _SLOTS: Final = (
 
 def find(s: StepFacts) -> StepOutcome:
     # what the author's own kernels lose, counters say
-    places = [
-        at
-        for at in s.of_class("index")
-        if (launch := s.launches[at]) and not authored(launch.kernel)
-    ]
+    places = [at for at in s.of_class("index") if not authored(s.kernel(at))]
     us = s.us(places)
     adds = [at for at in places if _ADDS.search(_named(s, at))]
     evidence = (
@@ -85,10 +81,8 @@ def find(s: StepFacts) -> StepOutcome:
     if not s.worth(us, SHARE):
         return s.ruled_out(f"Gathers and scatters take little of the {s.word}.", *evidence)
     rows = [at for at in s.of_class("product") if any(map(_ROW.match, s.operators[at]))]
-    products = (
-        f" Products of one row each that may read them take {s.of_step(s.us(rows))}."
-        * s.worth(s.us(rows))
-    )
+    products = f" Products of one row each that may read them take {s.of_step(s.us(rows))}."
+    products *= s.worth(s.us(rows))
     # a sum over neighbours reads the rows all the same, and writes none of them
     graph = bool(adds) and not rows
     keeps = dict.fromkeys((*places, *rows), 0.0)
@@ -101,9 +95,8 @@ def find(s: StepFacts) -> StepOutcome:
     launch = s.launches[longest]
     grid = grid_text(launch.grid) if launch and launch.grid else ""
     largest = f", the longest with a grid of {grid}" * bool(grid)
-    named = units.listed(
-        [f"{name} ({units.percent(s.share(t), 2)})" for name, t in times.most_common(3)]
-    )
+    most = times.most_common(3)
+    named = units.listed([f"{name} ({units.percent(s.share(t), 2)})" for name, t in most])
     table = all(_TABLE.search(_named(s, at)) for at in places)
     torch = _SLOTS if table else (*_SPARSE * graph, *_CACHED * pyg, *_GATHER * (not graph), _SORT)
     return s.finding(
@@ -127,8 +120,7 @@ def find(s: StepFacts) -> StepOutcome:
 
 
 def _named(s: StepFacts, at: int) -> str:
-    launch = s.launches[at]
-    return " ".join((launch.kernel if launch else "", *s.operators[at]))
+    return " ".join((s.kernel(at), *s.operators[at]))
 
 
 def _words(s: StepFacts, at: int) -> str:

@@ -116,9 +116,8 @@ def _tiny(s: StepFacts) -> StepFinding | None:
     if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
         return None
     every = {*places}
-    if 2 * len(every & _patterns.arguments(s, (run for run, _ in _patterns.items(s)))) > len(
-        places
-    ):
+    handed = every & _patterns.arguments(s, (run for run, _ in _patterns.items(s)))
+    if 2 * len(handed) > len(places):
         return None  # they go with the loop that they are made for
     after = {at + 1 for at in places} - every
     gaps = [
@@ -162,11 +161,8 @@ def _bulk(s: StepFacts) -> StepOutcome:
     held_up = waits(s, "bulk")
     gaps = sorted({*held_up, *(at for each in staging for at in each.gaps)})
     waited, ended = {s.gaps[at].call for at in held_up}, {s.gaps[at].before for at in gaps}
-    held = (
-        copies
-        if s.us(copies) > kernels
-        else sorted({*pageable, *(at for at in copies if s.ops[at].call in waited or at in ended)})
-    )
+    holding = (at for at in copies if s.ops[at].call in waited or at in ended)
+    held = copies if s.us(copies) > kernels else sorted({*pageable, *holding})
     # a call that reads a copy back waits for it: what is idle after it is the copy's too
     reading = {s.ops[at].call for at in held}
     after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
@@ -189,9 +185,8 @@ def _bulk(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after
     idle = s.idle_us(gaps)
-    how = "while they block the host"
-    if staging:
-        how = "until the host has copied them to pinned memory"
+    pinning = "until the host has copied them to pinned memory"
+    how = pinning if staging else "while they block the host"
     waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
     which, sure, advice = _kind(s, held, pageable)
     return s.finding(
@@ -234,9 +229,8 @@ def _moved(s: StepFacts, copies: Sequence[int], link: Link | None) -> str:
         return " The trace does not show how many bytes they move."
     if not took or not size:
         return f" They move {units.si(size, 'B')}."
-    median = f"{units.duration(took)} in the {'median step' if s.steady else 'run'}" * (
-        abs(took - s.us(copies)) > 0.02 * took
-    )
+    median = f"{units.duration(took)} in the {'median step' if s.steady else 'run'}"
+    median *= abs(took - s.us(copies)) > 0.02 * took
     beside = f"{link.name} of this GPU: {units.si(link.bandwidth, 'B/s')}" if link else ""
     both = "; ".join(filter(None, (median, beside)))
     return f" They move {units.si(size, 'B')}, at {units.si(size / took * 1e6, 'B/s')}{f' ({both})' * bool(both)}."

@@ -94,9 +94,7 @@ def find(s: StepFacts) -> StepOutcome:
         none = f"No call waits for the GPU in the {s.word}."
         hardly = "The GPU is hardly ever idle after the host waited."
         return s.ruled_out(hardly if calls else none, *evidence)
-    causes = [
-        s.trace.calls[s.gaps[at].call] for at in gaps if 0 <= s.gaps[at].call < len(s.trace.calls)
-    ]
+    causes = [s.trace.calls[s.gaps[at].call] for at in gaps if s.gaps[at].call >= 0]
     if s.idle_us(gaps) < earlier:  # what few of them left idle is not what most of the time is
         causes = [*waiting]
     if s.step.launches <= TIMED and all(s.name(c).endswith("EventSynchronize") for c in causes):

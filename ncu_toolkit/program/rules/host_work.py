@@ -34,27 +34,9 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit, StepFinding
-from ncu_toolkit.program.rules import _words
+from ncu_toolkit.program.rules import _host, _words
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.program.rules._host import (
-    ALL,
-    MOST,
-    OTHER_WORK,
-    Away,
-    Ranges,
-    away,
-    copied,
-    dispatching,
-    function_of,
-    functions_of,
-    listed,
-    place_of,
-    range_of,
-    range_words,
-    ranges_during,
-    stacks_during,
-    staged,
-)
+from ncu_toolkit.program.rules._host import ALL, MOST, OTHER_WORK
 from ncu_toolkit.program.rules._loader import ALONE, IF_SO, Loader
 
 TITLE: Final = "CPU-bound (the GPU waits for Python or other host code)"
@@ -93,12 +75,12 @@ _OTHER: Final = (
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show what the host did.", *missing)
-    late = [each for each in away(s) if not staged(s, each)]
+    late = [each for each in _host.away(s) if not _host.staged(s, each)]
     loads = _loads(s)
     s.useless.update(("loader-workers",) if loads else ("loader-workers", "batch-size"))
     if late and (compiled := compiles(s, late)):
         return compiled
-    late = [] if dispatching(s) else late
+    late = [] if _host.dispatching(s) else late
     if not s.steady:
         return s.abstain("No step was found: the program's start is in the run too.", "step")
     gaps = sorted({at for each in late for at in each.gaps})
@@ -110,7 +92,7 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("The host never stops launching for long.", *evidence)
-    doing = _Doing(s, late, us, ranges_during(s, late), loads)
+    doing = _Doing(s, late, us, _host.ranges_during(s, late), loads)
     several, steps = units.counted(len(late), "long gap"), _in_steps(s, late)
     several = f"the mean step ({several}{steps})" if steps else several
     pieces = (
@@ -134,12 +116,12 @@ class _Doing:
     else by the ranges that cover it."""
 
     def __init__(
-        self, s: StepFacts, late: Sequence[Away], us: float, ranges: Ranges, loads: bool
+        self, s: StepFacts, late: Sequence[_host.Away], us: float, ranges: _host.Ranges, loads: bool
     ) -> None:
-        name, inside = range_of(ranges, us)
-        most, stacks = inside >= MOST.value * us, stacks_during(s, late)
-        ran, seen_us = functions_of(s, stacks), sum(stacks.values())
-        named = listed(ran, seen_us) if seen_us >= MOST.value * us else ""
+        name, inside = _host.range_of(ranges, us)
+        most, stacks = inside >= MOST.value * us, _host.stacks_during(s, late)
+        ran, seen_us = _host.functions_of(s, stacks), sum(stacks.values())
+        named = _host.listed(ran, seen_us) if seen_us >= MOST.value * us else ""
         self.title = ""
         self.sure = bool(named) or (most and inside >= ALL.value * ranges[name][1])
         self.rows = tuple(
@@ -153,30 +135,29 @@ class _Doing:
             s.useless -= set() if loader.by_workers else {"loader-workers"}
             advice = advice[loader.alone and any(each.needs for each in words) :]
         elif named:
-            caller, place = ran[0].line, place_of(ran[0].frame)
-            calls = f" {caller} calls {function_of(ran[0].frame)}." * (caller not in ("", place))
+            caller, place = ran[0].line, _host.place_of(ran[0].frame)
+            called = _host.function_of(ran[0].frame)
+            calls = f" {caller} calls {called}." * (caller not in ("", place))
             self.words = f"of which the host spends {named}.{calls}"
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
             other = "runs other code"
             between = f", between the calls at {' and '.join(self.lines)}" * (len(self.lines) > 1)
-            self.words = (
-                f"while the host {f'is in {range_words(ranges, us)}' if most else other}{between}."
-            )
+            self.words = f"while the host {f'is in {_host.range_words(ranges, us)}' if most else other}{between}."
             advice = _advice(s, late, us, name if most else "", loads)
         own = (each.advice.replace("{workers}", loader.needed) for each in words)
         self.advice = (*own, *advice)
 
 
 def _advice(
-    s: StepFacts, late: Sequence[Away], us: float, name: str, loads: bool
+    s: StepFacts, late: Sequence[_host.Away], us: float, name: str, loads: bool
 ) -> tuple[str, ...]:
     """What to do about work of the host whose functions are not known. `name`: the range that most is in."""
     operator = name.partition(" ")[0]
     # work that ends with a copy to the GPU has made what is copied
     ends = [(s.ops[s.gaps[each.gaps[-1]].before], each.us) for each in late]
-    made = sum(us for op, us in ends if op.path == "HtoD" and copied(op) == "bulk")
+    made = sum(us for op, us in ends if op.path == "HtoD" and _host.copied(op) == "bulk")
     if operator.startswith("aten::"):
         return (f'{operator} computes on the host: create the tensor on the GPU, device="cuda".',)
     look = _LOOK if s.trace.source.startswith("ncu-toolkit") else _NAMES
@@ -196,7 +177,7 @@ def _loads(s: StepFacts) -> bool:
     return pins or any("dataloader" in name.lower() for name in s.trace.names)
 
 
-def places(s: StepFacts, late: Sequence[Away]) -> tuple[str, ...]:
+def places(s: StepFacts, late: Sequence[_host.Away]) -> tuple[str, ...]:
     """The lines between which the host did the longest piece of that work: of the last call before it
     on its thread that has one, and of the call that it came back to."""
     most = max(late, key=lambda each: each.us)
@@ -208,13 +189,13 @@ def places(s: StepFacts, late: Sequence[Away]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*before, *back)))[:2]
 
 
-def _in_steps(s: StepFacts, late: Sequence[Away]) -> str:
+def _in_steps(s: StepFacts, late: Sequence[_host.Away]) -> str:
     """What follows their number where they are not of one step."""
     one = all(s.step.window.start <= each.start < s.step.window.end for each in late)
     return "" if one else f" in {len(s.step.windows)} steps"
 
 
-def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
+def compiles(s: StepFacts, late: Sequence[_host.Away]) -> StepFinding | None:
     """Idle time that ends once code was loaded, if loading goes on: in half of the steps, or in each
     quarter of a run's work. Libraries load at first use, which is over after the first steps."""
     loads = [call.start for call in s.trace.calls if call.kind == "load"]
@@ -230,19 +211,21 @@ def compiles(s: StepFacts, late: Sequence[Away]) -> StepFinding | None:
     # XLA tunes kernels on the GPU before it loads their code
     jax = {at for at, frame in enumerate(s.trace.frames) if _COMPILER.search(frame.file)}
     in_jax = {at for at, stack in enumerate(s.trace.stacks) if not jax.isdisjoint(stack)}
-    own = [
-        each
-        for each in late
-        if loaded(s.gaps[each.gaps[0]].start, each.launch.start)
-        or max(near := ranges_during(s, [each]), key=near.__getitem__, default="").startswith("Xla")
-        or sum(us * (at in in_jax) for at, us in stacks_during(s, [each]).items()) > each.us / 2
-    ]
+
+    def compiling(each: _host.Away) -> bool:
+        if loaded(s.gaps[each.gaps[0]].start, each.launch.start):
+            return True
+        near, stacks = _host.ranges_during(s, [each]), _host.stacks_during(s, [each])
+        of_xla = max(near, key=near.__getitem__, default="").startswith("Xla")
+        return of_xla or sum(us * (at in in_jax) for at, us in stacks.items()) > each.us / 2
+
+    own = [*filter(compiling, late)]
     gaps = sorted({at for each in own for at in each.gaps})
     us = min(sum(each.us for each in own), s.idle_us(gaps))
-    least = MOST.value * sum(each.us for each in late) if dispatching(s) else 0.0
+    least = MOST.value * sum(each.us for each in late) if _host.dispatching(s) else 0.0
     if not s.worth(us) or us < least:
         return None
-    named = ranges_during(s, own)
+    named = _host.ranges_during(s, own)
     modules = sorted(named, key=lambda name: -named[name][0])
     module = next(filter(None, map(_MODULE.search, modules)), None)
     what = f" {module[1]}" if module else ""

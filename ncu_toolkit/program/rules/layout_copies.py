@@ -72,7 +72,7 @@ def find(s: StepFacts) -> StepOutcome:
     us = s.us(places)
     kinds: dict[str, float] = defaultdict(float)
     for at in places:
-        name, other = (launch.kernel, launch.function) if (launch := s.launches[at]) else ("", "")
+        name, other = s.kernel(at), getattr(s.launches[at], "function", "")
         matching = (kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, name))
         kind = next(matching, "" if "elementwise" in other else other)
         kinds[kind] += s.account.exclusive_us[at]
@@ -109,8 +109,6 @@ def _meant(s: StepFacts) -> Iterator[int]:
     for queue in s.queues:
         work = [at for at in queue if s.classes[at] != "set"]
         for at, after in pairwise((*work, -1)):
-            launch = s.launches[at]
-            if (launch is not None and authored(launch.kernel)) or (
-                after >= 0 and s.classes[after] == "sort" and s.classes[at] != "sort"
-            ):
+            sorts = after >= 0 and s.classes[after] == "sort" and s.classes[at] != "sort"
+            if sorts or authored(s.kernel(at)):
                 yield at

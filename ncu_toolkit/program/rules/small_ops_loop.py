@@ -93,9 +93,7 @@ def find(s: StepFacts) -> StepOutcome:
     text = f"They are matrix products: one batched call does them ({batched})."
     products = (text,) * all(s.classes[at] == "product" for loop in loops for at in loop)
     name, blocks = (launch.function, launch.blocks or 0) if launch else ("", 0)
-    own = s.framework == "torch" and all(
-        x and authored(x.kernel) for x in (s.launches[at] for at in first)
-    )
+    own = s.framework == "torch" and all(authored(s.kernel(at)) for at in first)
     varied = s.framework == "torch" and period > 0 and _patterns.sizes(s, first, period) > 1
     kinds = f"{name} with {units.counted(blocks, 'block')} on {sms} SMs"
     if period:

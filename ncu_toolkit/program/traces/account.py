@@ -256,9 +256,8 @@ class _Held:
         self.reads = {op.call for op in trace.ops if op.path == "DtoH"}
         self.threads: dict[tuple[int, int], list[tuple[int, int, Call]]] = {}
         for place, call in enumerate(trace.calls):
-            if call.kind in _HOLDS and (
-                call.kind not in ("copy", "set") or call.end - call.start > _QUEUED_NS
-            ):
+            queued = call.kind in ("copy", "set") and call.end - call.start <= _QUEUED_NS
+            if call.kind in _HOLDS and not queued:
                 thread = call.process, call.thread
                 self.threads.setdefault(thread, []).append((call.end, place, call))
         for each in self.threads.values():

@@ -269,12 +269,8 @@ class TraceBuilder:
         """The place of a function of Python."""
         return self._frames[function[:_FUNCTION], file, line]
 
-    def stack(self, frames: Iterable[tuple[str, str, int]]) -> int:
-        """The place of a stack of Python: function, file and line of each frame, the outermost first."""
-        return self.stack_of(tuple(self.frame(*frame) for frame in frames))
-
-    def stack_of(self, frames: tuple[int, ...]) -> int:
-        """The same by the places of its functions."""
+    def stack(self, frames: tuple[int, ...]) -> int:
+        """The place of a stack of Python by the places of its functions, the outermost first."""
         return self._stacks[frames]
 
     def sample(self, start: int, end: int, stack: int, thread: tuple[int, int] = (0, 0)) -> None:

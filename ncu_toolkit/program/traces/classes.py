@@ -66,12 +66,9 @@ def exchange_kind(name: str) -> str:
 
 def collectives(trace: Trace) -> dict[int, str]:
     """The kind of each collective, by its place in `Trace.shapes`."""
-    named = {
-        i: each.kernel
-        for i, each in enumerate(trace.shapes)
-        if kernel_class(each).id == "collective"
-    }
-    return {i: exchange_kind(name) for i, name in named.items()}
+    shapes = enumerate(trace.shapes)
+    named = ((at, each.kernel) for at, each in shapes if kernel_class(each).id == "collective")
+    return {at: exchange_kind(name) for at, name in named}
 
 
 def kernel_class(launch: Launch) -> KernelClass:

@@ -171,15 +171,9 @@ def _own(path: Path, data: bytes) -> Trace:
 def _problem(trace: Trace) -> str:
     """What is wrong with a trace that was read: places that do not exist, times that cannot be."""
     names, lines, calls = len(trace.names), len(trace.lines), len(trace.calls)
-    timed: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        ("ops", trace.ops),
-        ("calls", trace.calls),
-        ("marks", trace.marks),
-        ("samples", trace.samples),
-    )
-    for what, events in timed:
+    for what in ("ops", "calls", "marks", "samples"):
         last = -1
-        for event in events:
+        for event in getattr(trace, what):
             if not last <= event.start <= event.end:
                 return f"the times of its {what} are out of order"
             last = event.start

@@ -279,31 +279,27 @@ class _Events:
             scattered = exchange_kind(event.name) == "reduce-scatter"
             elements = figure(args.received if scattered else args.sent)
             size = elements * width if elements else None
-        self._to.op(GpuWork(
-            start, end, "kernel", shape, **self._where(event, args), node=whole(args.node), group=group, size=size
-        ))  # fmt: skip
+        where = self._where(event, args)
+        self._to.op(GpuWork(start, end, "kernel", shape, **where, group=group, size=size))
 
     def _copy(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         found = _COPY.match(event.name)
         path, source, to = found.groups() if found else ("", "", "")
-        if path not in ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH"):
-            path = ""
+        path = path if path in ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH") else ""
         host = {"HtoD": source, "DtoH": to}.get(path, "")
         pinned = {"Pinned": True, "Pageable": False}.get(host)
-        self._to.op(GpuWork(
-            start, end, "copy", **self._where(event, args), node=whole(args.node),
-            size=figure(args.bytes), path=path, pinned=pinned,
-        ))  # fmt: skip
+        where, size = self._where(event, args), figure(args.bytes)
+        self._to.op(GpuWork(start, end, "copy", **where, size=size, path=path, pinned=pinned))
 
     def _set(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
-        self._to.op(GpuWork(
-            start, end, "set", **self._where(event, args), node=whole(args.node), size=figure(args.bytes)
-        ))  # fmt: skip
+        where, size = self._where(event, args), figure(args.bytes)
+        self._to.op(GpuWork(start, end, "set", **where, size=size))
 
     def _where(self, event: _Event, args: _Arguments) -> dict[str, Any]:
         device = args.device if type(args.device) is int else whole(event.pid)
         stream = args.stream if args.stream is not None else event.tid
-        return {"key": _key(args.correlation), "device": device, "stream": self._number(stream)}
+        where = {"key": _key(args.correlation), "device": device, "node": whole(args.node)}
+        return {**where, "stream": self._number(stream)}
 
     def _call(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         if event.name.startswith("hip"):
@@ -415,15 +411,12 @@ class _Events:
 
     def _sample(self, start: int, end: int, stack: tuple[int, ...], where: Thread) -> None:
         if stack:
-            self._to.sample(start, end, self._to.stack_of(stack), where[::-1])
+            self._to.sample(start, end, self._to.stack(stack), where[::-1])
 
     def _join_python(self) -> None:
         """PyTorch 2.0 to 2.3 records Python's calls as of thread 0: they are the main thread's."""
-        main = [
-            where
-            for where, frames in self._frames.items()
-            if where[0] == where[1] and where not in self._in_python and frames.calls
-        ]
+        calling = [where for where, frames in self._frames.items() if frames.calls]
+        main = [each for each in calling if each[0] == each[1] and each not in self._in_python]
         for where in self._in_python:
             frames = self._frames[where]
             if where[1] == 0 and not frames.calls and len(main) == 1:

@@ -136,9 +136,8 @@ class _Database:
         )
         self._columns: dict[str, frozenset[str]] = {}
         views = []
-        for name, sql in base.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')"
-        ):
+        known = "SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+        for name, sql in base.execute(known):
             # a view and a virtual table run code
             if not re.fullmatch(r"\w+", str(name)):
                 continue
@@ -150,9 +149,8 @@ class _Database:
         self._to = TraceBuilder()
         if views:
             verb = "are views and are" if len(views) > 1 else "is a view and is"
-            self._to.notes.append(
-                f"{units.listed(views[:_MOST_NOTES])} {verb} not read: only tables are."
-            )
+            names = units.listed(views[:_MOST_NOTES])
+            self._to.notes.append(f"{names} {verb} not read: only tables are.")
         if log := _log_beside(path):
             self._to.notes.append(
                 f"'{log.name}' next to the database holds changes that are not read: end what still writes it, or export it again."
@@ -173,11 +171,9 @@ class _Database:
         messages, unrecorded = self._complaints(), self._to.unrecorded
         if self._to.empty or unrecorded:
             reason = f"; Nsight Systems says: {messages[0].rstrip('.')}" if messages else ""
-            what = (
-                f"no CUDA kernel was recorded, {unrecorded}"
-                if unrecorded
-                else "no CUDA kernel or copy was recorded"
-            )
+            what = "no CUDA kernel or copy was recorded"
+            if unrecorded:
+                what = f"no CUDA kernel was recorded, {unrecorded}"
             raise InputProblem(
                 f"'{self._path}' has no work of a GPU: {what}{reason}{self._unread()}",
                 UNLOCK if unrecorded else _EXPORT,
@@ -270,12 +266,10 @@ class _Database:
             "demangledName", "shortName", "mangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
             "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
         ):  # fmt: skip
-            key = tuple(raw)
-            shape = known.get(key)
-            if shape is None:
-                known[key] = shape = self._shape(*raw)
+            if (key := tuple(raw)) not in known:
+                known[key] = self._shape(*raw)
             where = self._where(process, device, stream, correlation)
-            self._to.op(GpuWork(start, end, "kernel", shape, **where, node=whole(node)))
+            self._to.op(GpuWork(start, end, "kernel", known[key], **where, node=whole(node)))
 
     def _shape(self, name: Any, short: Any, mangled: Any, *figures: Any) -> int:
         gx, gy, gz, bx, by, bz = map(whole, figures[:6])
@@ -303,9 +297,8 @@ class _Database:
     ) -> None:
         start, end, process, device, stream, correlation, size, node = row
         where = self._where(process, device, stream, correlation)
-        self._to.op(GpuWork(
-            start, end, kind, **where, size=figure(size), path=path, pinned=pinned, node=whole(node)
-        ))  # fmt: skip
+        work = GpuWork(start, end, kind, **where, size=figure(size), node=whole(node))
+        self._to.op(work._replace(path=path, pinned=pinned))
 
     def _graphs(self) -> None:
         """Launches of CUDA graphs that were recorded as a whole."""
@@ -407,8 +400,7 @@ class _Database:
         """`2025.3`, of the release that exported it."""
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             for name, value in self._select(table, "name", "value"):
-                if name == "EXPORT_PRODUCT_VERSION" and (
-                    found := re.match(r"\d+\.\d+", str(value))
-                ):
+                found = re.match(r"\d+\.\d+", str(value))
+                if found and name == "EXPORT_PRODUCT_VERSION":
                     return found[0]
         return ""

@@ -421,7 +421,7 @@ def _calls(step: Step) -> tuple[list[tuple[int, Call]], int]:
     queued its work up to the first that queued the next step's; and the nanoseconds from the last of
     them to that one. Where no step is beside it, that is what the host did before its first call."""
     calls, window = step.trace.calls, step.window
-    used = sorted({op.call for op in step.ops if 0 <= op.call < len(calls)})
+    used = sorted({op.call for op in step.ops if op.call >= 0})
     if not used:
         return [], 0
     begin, until, alone = calls[used[0]].start, window.end, True

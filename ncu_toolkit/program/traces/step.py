@@ -12,25 +12,23 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.model.profile import Launch
-from ncu_toolkit.program.model import Call, Mark, Step, Trace, Window
+from ncu_toolkit.program.model import Mark, Step, Trace, Window
 from ncu_toolkit.program.traces.builder import MODULE
 from ncu_toolkit.program.traces.classes import collectives, kernel_class
+from ncu_toolkit.program.traces.marks import range_name
 
-if TYPE_CHECKING:
-    import numpy
-
-    Array = numpy.ndarray[Any, Any]
-
+Array = np.ndarray[Any, Any]
 #: Part of a step's work that must be that of the step after it.
 ALIKE: Final = 0.95
 #: Loops make up a run if one pass of each leaves less than this part of the work.
@@ -112,44 +110,39 @@ class _Run:
     """The work of the process and GPU that has the most kernel time, as arrays."""
 
     def __init__(self, trace: Trace) -> None:
-        import numpy
-
-        self.np, self.trace = numpy, trace
+        self.trace = trace
         ops = trace.ops
 
         def column(name: str, of: Sequence[Any] = ops) -> Array:
-            return numpy.fromiter(map(operator.attrgetter(name), of), numpy.int64, len(of))
+            return np.fromiter(map(operator.attrgetter(name), of), np.int64, len(of))
 
         start, end, code = column("start"), column("end"), column("shape")
-        kernel = numpy.fromiter((op.kind == "kernel" for op in ops), bool, len(ops))
+        kernel = np.fromiter((op.kind == "kernel" for op in ops), bool, len(ops))
         codes: dict[str, int] = {}
-        for i in numpy.flatnonzero(~kernel):  # copies and sets, by direction
+        for i in np.flatnonzero(~kernel):  # copies and sets, by direction
             code[i] = -1 - codes.setdefault(ops[i].path or ops[i].kind, len(codes))
         self.to_device = -1 - codes["HtoD"] if "HtoD" in codes else None
-        read = numpy.fromiter(
-            (op.path == "DtoH" and op.size is not None and 0 < op.size <= NUMBER for op in ops),
-            bool,
-            len(ops),
-        )
+        reads = (op.path == "DtoH" and 0 < (op.size or 0) <= NUMBER for op in ops)
+        read = np.fromiter(reads, bool, len(ops))
         # a collective waits for others: how long says nothing of where the work is
-        alone = kernel & ~numpy.isin(code, [*collectives(trace)])
-        time = numpy.where(alone if alone.any() else kernel, end - start, 0)
+        alone = kernel & ~np.isin(code, [*collectives(trace)])
+        time = np.where(alone if alone.any() else kernel, end - start, 0)
         process, device = column("process"), column("device")
-        places, where = numpy.unique(process << 16 | device, return_inverse=True)
-        most = numpy.flatnonzero(where == numpy.argmax(numpy.bincount(where, time)))
+        places, where = np.unique(process << 16 | device, return_inverse=True)
+        most = np.flatnonzero(where == np.argmax(np.bincount(where, time)))
         self.process, self.device = int(process[most[0]]), int(device[most[0]])
-        processes, devices = len(numpy.unique(places >> 16)), len(numpy.unique(device))
+        processes, devices = len(np.unique(places >> 16)), len(np.unique(device))
         self.others = [units.counted(processes, "process", "processes")] * (processes > 1)
         self.others += [units.counted(devices, "GPU")] * (devices > 1)
         self.starts, self.start, self.end = start, start[most], end[most]
         self.code, self.time, self.kernel = code[most], time[most], kernel[most]
         self.call, self.stream = column("call")[most], column("stream")[most]
         self.number = read[most]
-        streams, on = numpy.unique(self.stream, return_inverse=True)
-        self.main = self.stream == streams[numpy.argmax(numpy.bincount(on, self.time))]
+        streams, on = np.unique(self.stream, return_inverse=True)
+        self.main = self.stream == streams[np.argmax(np.bincount(on, self.time))]
         known = self.call >= 0
         # what the GPU began before any work whose call is known was queued before the recording began
-        early = numpy.cumsum(known) == 0
+        early = np.cumsum(known) == 0
         self.known = bool(known.any() and known[~early].mean() > KNOWN)
         self.queued = self.start.copy()
         self.queued[known] = column("start", trace.calls)[self.call[known]]
@@ -192,7 +185,6 @@ class _Run:
         that is read for a log are no step, nor are 2,000 iterations, each of which reads a value, of
         one of three solutions, nor 96 tokens of a request. Twelve layers and a head are, or 400 sweeps
         and a residual. Passes are searched for by kernels too: an attention's grid grows with its cache."""
-        np = self.np
         _, times, stop = repeat
         order = self.order
         starts = self.start[order]
@@ -207,7 +199,7 @@ class _Run:
             for turn in turns:
                 low, high = begin + turn, end + turn
                 code = of[order[low:high]]
-                inner = _stretch(np, code, time[low:high])
+                inner = _stretch(code, time[low:high])
                 if not inner or len(np.unique(code[inner[1] : inner[1] + inner[0]])) < least:
                     continue
                 length, first, last = inner
@@ -234,15 +226,20 @@ class _Run:
     @cached_property
     def order(self) -> Array:
         """Places of all work in the order in which it was queued, where that is known."""
-        by_call: Array = self.np.argsort(self.call if self.known else self.start, kind="stable")
-        return by_call
+        return np.argsort(self.call if self.known else self.start, kind="stable")
+
+    @cached_property
+    def loaded(self) -> list[int]:
+        """When the process had loaded modules."""
+        loads = (call for call in self.trace.calls if call.kind == "load")
+        return [call.end for call in loads if call.process == self.process]
 
     def _repeat(self, period: int, begin: int, end: int) -> str:
         """What repeats, and what repeats in it from `begin` to `end`: frames of a batch, layers."""
         at = (self.start >= begin) & (self.start < end)
         text = f"Step: {units.counted(period, 'GPU operation')} (kernels, copies, memsets)"
         code, time, start = self.code[at], self.time[at], self.start[at]
-        inner = _stretch(self.np, code, time)
+        inner = _stretch(code, time)
         if inner and time[inner[1] : inner[2]].sum() >= ALIKE * time.sum():
             length, first, last = inner
             passes = (last - first) // length
@@ -270,7 +267,7 @@ class _Run:
         able = [group for group in groups.values() if kind == "step" or len(group) >= REPEATS]
         able.sort(key=lambda group: -sum(mark.end - mark.start for mark in group))
         found = []
-        loads = self.np.sort([call.start for call in self.trace.calls if call.kind == "load"])
+        loads = np.sort([call.start for call in self.trace.calls if call.kind == "load"])
         if kind == "range" and len(loads):
             able = [group for group in able if not self._compiles(group, loads)]
         for group in able[:32]:
@@ -283,14 +280,13 @@ class _Run:
     def _compiles(self, marks: Sequence[Mark], loads: Array) -> bool:
         """Whether modules are loaded in this many ranges that they are a compiler's."""
         ends = ([mark.start for mark in marks], [mark.end for mark in marks])
-        first, last = (self.np.searchsorted(loads, each) for each in ends)
+        first, last = (np.searchsorted(loads, each) for each in ends)
         return bool((last > first).mean() > COMPILES)
 
     def _goes_on(self, begin: int, stop: int) -> bool:
         """Whether other work follows what repeats, in a trace of PyTorch's profiler or in a report.
         Their users surround steps, or one pass: layers that repeat, and then a head. Traces of whole
         programs have other phases after their steps."""
-        np = self.np
         if self.trace.timed and not self.trace.source.startswith("PyTorch"):
             return False
         after = self.kernel & (self.start >= stop)
@@ -303,26 +299,21 @@ class _Run:
         """What repeats between two loadings of modules, or after the last, where most of the time
         between loadings is spent and all was compiled and tuned, and is nearly all work there: else
         it may be layers of the last pass."""
-        np = self.np
-        loads = [c.end for c in self.trace.calls if c.kind == "load" and c.process == self.process]
-        if not loads or not self.known:
+        loads = np.sort(self.loaded)
+        if not len(loads) or not self.known:
             return None
-        after = np.searchsorted(np.sort(loads), self.queued)
+        after = np.searchsorted(loads, self.queued)
         held = np.bincount(after, self.time)
         held[0] = 0  # nothing was loaded yet
         most = int(np.argmax(held))
         if held[most] < AFTER_LOADS * self.time.sum():
             return None
-        low, high = np.append(np.sort(loads), np.iinfo(np.int64).max)[most - 1 : most + 1]
-        ops = tuple(
-            op
-            for op in self.trace.ops
-            if op.call < 0 or low < self.trace.calls[op.call].start <= high
-        )
+        low, high = np.append(loads, np.iinfo(np.int64).max)[most - 1 : most + 1]
+        ops, calls = self.trace.ops, self.trace.calls
+        ops = tuple(op for op in ops if op.call < 0 or low < calls[op.call].start <= high)
         rest = _Run(msgspec.structs.replace(self.trace, ops=ops))
-        found = (
-            rest._repeats() if (rest.process, rest.device) == (self.process, self.device) else None
-        )
+        own = (rest.process, rest.device) == (self.process, self.device)
+        found = rest._repeats() if own else None
         if found is None or len(found[1]) < OFTEN:
             return None
         within = self.time[(self.start >= found[1][0]) & (self.start < found[2])].sum()
@@ -331,7 +322,7 @@ class _Run:
     def _graphs(self, since: int) -> list[Mark]:
         """Launches of CUDA graphs that repeat, several where a step launches several; none where
         they hold less than half of the kernel time from `since` on."""
-        np, calls = self.np, self.trace.calls
+        calls = self.trace.calls
         launched = np.array([call.kind == "graph" for call in calls], bool)
         later = (self.call >= 0) & (self.start >= since)
         at = np.flatnonzero(later)[launched[self.call[later]]] if len(calls) else []
@@ -340,24 +331,13 @@ class _Run:
         at = at[np.argsort(self.call[at], kind="stable")]
         made, first = np.unique(self.call[at], return_index=True)
         kinds: dict[bytes, int] = {}
-        code = np.array(
-            [
-                kinds.setdefault(part.tobytes(), len(kinds))
-                for part in np.split(self.code[at], first[1:])
-            ]
-        )
-        found = _stretch(np, code, np.add.reduceat(self.time[at], first))
+        parts = np.split(self.code[at], first[1:])
+        code = np.array([kinds.setdefault(part.tobytes(), len(kinds)) for part in parts])
+        found = _stretch(code, np.add.reduceat(self.time[at], first))
         period, begin, end = found or (1, 0, len(made))
-        return [
-            Mark(
-                calls[made[i]].start,
-                calls[made[i + period - 1]].end,
-                "range",
-                0,
-                process=self.process,
-            )
-            for i in range(begin, end - period + 1, period)
-        ]
+        ends = ((made[i], made[i + period - 1]) for i in range(begin, end - period + 1, period))
+        times = ((calls[one].start, calls[other].end) for one, other in ends)
+        return [Mark(*each, "range", 0, process=self.process) for each in times]
 
     def _modules(self) -> tuple[list[Mark], float]:
         """Calls of PyTorch's modules that no other module made, on the thread with most of them,
@@ -376,17 +356,14 @@ class _Run:
 
     def _inside(self, marks: Sequence[Mark]) -> Array:
         """For each operation the mark in which the host queued it, -1 for none."""
-        np = self.np
         starts = np.array([mark.start for mark in marks])
         ends = np.array([mark.end for mark in marks])
         at = np.searchsorted(starts, self.queued, "right") - 1
-        inside: Array = np.where((at >= 0) & (self.queued <= ends[at]), at, -1)
-        return inside
+        return np.where((at >= 0) & (self.queued <= ends[at]), at, -1)
 
     def _of_marks(self, marks: Sequence[Mark], text: str) -> Step:
         """Steps from mark to mark. One begins as the host passes its mark, or once the work queued
         before is done, but no later than its own first work; the last ends with its mark and work."""
-        np = self.np
         inside = self._inside(marks)
         main = np.flatnonzero((inside >= 0) & self.main)
         if not len(main):
@@ -410,10 +387,10 @@ class _Run:
         None where nothing repeats."""
         found = self._repeated(~self.number)
         if found and self.number.any():
-            took = self.np.diff(found[1])
+            took = np.diff(found[1])
             # where the host's reading sets steps apart, it tells of them
-            if len(took) and _mean(self.np, took) > UNEVEN * self.np.median(took):
-                return self._repeated(self.np.ones_like(self.number)) or found
+            if len(took) and _mean(took) > UNEVEN * np.median(took):
+                return self._repeated(np.ones_like(self.number)) or found
         varied = self._varied(~self.number)
         if varied and (found is None or len(varied[1]) > FINER * len(found[1])):
             return varied
@@ -421,14 +398,13 @@ class _Run:
 
     def _repeated(self, counted: Array) -> Repeat | None:
         """What repeats of the operations that are `counted`."""
-        np = self.np
         orders = [self.order] if self.known else []
         orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
         orders = [order[counted[order]] for order in orders]
         for of, least in self._codes():
             for order in orders:
                 code = of[order]
-                found = _stretch(np, code, self.time[order])
+                found = _stretch(code, self.time[order])
                 if not found or len(np.unique(code[found[1] : found[1] + found[0]])) < least:
                     continue
                 begins = self._begins(order, code, *found)
@@ -447,14 +423,13 @@ class _Run:
     def _varied(self, counted: Array) -> Repeat | None:
         """What repeats once loops in it count as one pass of theirs: steps that hold 31 cells, then
         28. None where no loop is in it, or where one pass of a loop is all that is left of a step."""
-        np = self.np
         order = self.order[counted[self.order]]
         for of, _ in self._codes():
-            kept = _one_pass(np, of[order], self.time[order])
+            kept = _one_pass(of[order], self.time[order])
             if len(kept) > MOST_KEPT * len(order):
                 continue
             code = of[order][kept]
-            found = _stretch(np, code, np.add.reduceat(self.time[order], kept))
+            found = _stretch(code, np.add.reduceat(self.time[order], kept))
             if found and len(np.unique(code[found[1] : found[1] + found[0]])) >= LEAST_NAMES:
                 begins = self._begins(order[kept], code, *found)
                 times = np.maximum.accumulate(self.start[order][kept][begins])
@@ -475,21 +450,17 @@ class _Run:
         """For each operation a number for a name of its launch."""
         names: dict[str, int] = {}
         of = [names.setdefault(name(each), len(names)) for each in self.trace.shapes]
-        numbers: Array = self.np.array([*of, 0])[self.code * self.kernel]
-        return self.np.where(self.kernel, numbers, self.code)
+        return np.where(self.kernel, np.array([*of, 0])[self.code * self.kernel], self.code)
 
     def _on_main(self, order: Array, begins: Array) -> Array:
         """Each step's first work on the main stream, if it has any: what is copied ahead belongs
         to the step before."""
-        np = self.np
         on_main = np.append(np.flatnonzero(self.main[order]), len(order))
         at = on_main[np.searchsorted(on_main, begins)]
-        within: Array = np.where(at < np.append(begins[1:], len(order)), at, begins)
-        return within
+        return np.where(at < np.append(begins[1:], len(order)), at, begins)
 
     def _begins(self, order: Array, code: Array, period: int, first: int, last: int) -> Array:
         """Places in `order` at which steps begin."""
-        np = self.np
         begin = first
         while begin + period < last and code[begin] != code[begin + period]:
             begin += 1
@@ -507,13 +478,11 @@ class _Run:
                 break
         else:
             hits = np.arange(begin, last - period + 1, period)
-        whole: Array = hits[hits + round(ALIKE * period) <= len(code)]
-        return whole
+        return hits[hits + round(ALIKE * period) <= len(code)]
 
     def _phase(self, order: Array, period: int, begin: int, last: int) -> int:
         """How far into the repetition a step begins: at the first copy of its data to the GPU, or
         after the longest idle time, where there is one; else where the repetition began."""
-        np = self.np
         repeats = (last - begin) // period
         rows = begin + np.arange(repeats * period).reshape(repeats, period)
         copies = np.flatnonzero(self.code[order][rows[0]] == self.to_device)
@@ -530,19 +499,15 @@ class _Run:
 
     def _step(self, times: Array, stop: int, how: Any, text: str) -> Step:
         """The step whose windows begin at `times`; the last one ends at `stop`."""
-        np = self.np
         times = np.unique(times)
         first = np.searchsorted(self.starts, times)
         end = int(np.searchsorted(self.starts, max(stop, int(times[-1]) + 1)))
-        windows = [
-            Window(int(times[i]), int(times[i + 1]), int(first[i]), int(first[i + 1]))
-            for i in range(len(times) - 1)
-        ]
+        bounds = pairwise(zip(times.tolist(), first.tolist(), strict=True))
+        windows = [Window(start, until, low, high) for (start, low), (until, high) in bounds]
         # of the last the idle time is not known
         if len(windows) < REPEATS and (stop > times[-1] or not windows):
-            windows.append(
-                Window(int(times[-1]), max(stop, int(times[-1]) + 1), int(first[-1]), end)
-            )
+            last = int(times[-1])
+            windows.append(Window(last, max(stop, last + 1), int(first[-1]), end))
         kept, left = self._steady(windows)
         ends = int(self.end.max())
         covered = sum(each.end - each.start for each in kept)
@@ -573,7 +538,6 @@ class _Run:
 
     def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
         """The windows without those that clearly do other work, and what those are."""
-        np = self.np
         name = self._numbered(operator.attrgetter("function"))
         name -= name.min()
         most = int(name.max()) + 1
@@ -602,11 +566,11 @@ class _Run:
             windows = leave([not each for each in same], "with other work", "stretch", "stretches")
         usual_us = float(np.median([window.us for window in windows]))
         loads = np.array([call.start for call in self.trace.calls if call.kind == "load"])
-        slow = [
-            window.us > SLOWED * usual_us
-            and bool(((loads >= window.start) & (loads < window.end)).any())
-            for window in windows
-        ]
+
+        def loaded(window: Window) -> bool:
+            return bool(((loads >= window.start) & (loads < window.end)).any())
+
+        slow = [window.us > SLOWED * usual_us and loaded(window) for window in windows]
         if any(slow) and not all(slow):
             windows = leave(slow, "that took long and loaded modules", "step")
         if len(windows) >= REPEATS and windows[0].us > FIRST * usual_us:
@@ -617,16 +581,10 @@ class _Run:
     def _whole(self) -> Step:
         """The run without what came before the last loading of a module that leaves most of it: of its
         kernels' time, and half of all work: copies of the input come before the first module."""
-        np = self.np
         work = self.end - self.start
         left, all_left = (np.cumsum(each[::-1])[::-1] for each in (self.time, work))
-        loads = [
-            call.end
-            for call in self.trace.calls
-            if call.kind == "load" and call.process == self.process
-        ]
         first = 0
-        for at in np.searchsorted(self.queued, loads) if self.known else ():
+        for at in np.searchsorted(self.queued, self.loaded) if self.known else ():
             enough = at < len(work) and left[at] >= LEFT * left[0]
             if enough and all_left[at] >= MOST * all_left[0]:
                 first = max(first, int(at))
@@ -638,39 +596,12 @@ class _Run:
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", text)
 
 
-def marks_around(calls: Sequence[Call | None], marks: Sequence[Mark]) -> list[tuple[Mark, ...]]:
-    """The marks, outermost first, that were open on a call's thread as it began. `marks` are by
-    start."""
-    own, asked = defaultdict[Any, list[Mark]](list), defaultdict[Any, list[tuple[int, int]]](list)
-    for mark in marks:
-        own[mark.process, mark.thread].append(mark)
-    for at, call in enumerate(calls):
-        if call is not None:
-            asked[call.process, call.thread].append((call.start, at))
-    found: list[tuple[Mark, ...]] = [()] * len(calls)
-    for thread, questions in asked.items():
-        opened: list[Mark] = []
-        theirs, following = own[thread], 0
-        for start, at in sorted(questions):
-            while following < len(theirs) and theirs[following].start <= start:
-                opened = [mark for mark in opened if mark.end > theirs[following].start]
-                opened.append(theirs[following])
-                following += 1
-            found[at] = tuple(mark for mark in opened if mark.end > start)
-    return found
-
-
-def range_name(name: str) -> str:
-    """`jit_f` for XLA's `XlaModule:#hlo_module=jit_f,program_id=7#`."""
-    return re.sub(r"^\w*:?#(?:\w+=)?([^,#]+).*", r"\1", name)
-
-
-def _mean(np: Any, took: Array) -> float:
+def _mean(took: Array) -> float:
     """The mean time of steps, without those that something held up once or twice."""
     return float(took[took <= np.percentile(took, 95)].mean())
 
 
-def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
+def _stretch(code: Array, time: Array) -> tuple[int, int, int] | None:
     """The period of a sequence and the stretch, as first and last place, in which it repeats.
 
     The period that holds the most time wins; of equals, the shortest that has no more than twice
@@ -678,8 +609,8 @@ def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
     count = len(code)
     total = np.concatenate(([0], np.cumsum(time)))
     found = []
-    for period in _lags(np, code):
-        stretch = _verified(np, code, total, period)
+    for period in _lags(code):
+        stretch = _verified(code, total, period)
         if stretch:
             found.append((period, *stretch))
             if found[-1][3] >= 0.99 * total[-1] and not found[-1][4]:
@@ -703,19 +634,19 @@ def _stretch(np: Any, code: Array, time: Array) -> tuple[int, int, int] | None:
         return period, first, last
     for low, high in ((0, first), (last, count)):  # another phase of the program may hold more
         if held < total[high] - total[low] >= MOST * total[-1]:
-            part = _stretch(np, code[low:high], time[low:high])
+            part = _stretch(code[low:high], time[low:high])
             if part and total[low + part[2]] - total[low + part[1]] >= MOST * total[-1]:
                 return part[0], low + part[1], low + part[2]
     return None
 
 
-def _one_pass(np: Any, code: Array, time: Array) -> Array:
+def _one_pass(code: Array, time: Array) -> Array:
     """Places of a sequence without all but the first pass of each loop in it, innermost loops first:
     of "abcabcabcd" those of "abcd". A loop that holds most of the time is that of the steps, and
     stays."""
     kept: Array = np.arange(len(code))
     total = np.concatenate(([0], np.cumsum(time)))
-    for period in sorted({*range(1, 9), *_lags(np, code)}):
+    for period in sorted({*range(1, 9), *_lags(code)}):
         now = code[kept]
         if len(now) < REPEATS * period:
             break
@@ -733,7 +664,7 @@ def _one_pass(np: Any, code: Array, time: Array) -> Array:
     return kept
 
 
-def _lags(np: Any, code: Array) -> list[int]:
+def _lags(code: Array) -> list[int]:
     """Distances at which a sequence may repeat, ascending: peaks of its autocorrelation, with a
     random point of the unit circle for each symbol, whose product with its conjugate is 1 for
     equal symbols and 0 on average for others."""
@@ -743,7 +674,7 @@ def _lags(np: Any, code: Array) -> list[int]:
         return []
     least = count + most + 2
     size = min(odd << (-(-least // odd) - 1).bit_length() for odd in (1, 3, 5))
-    random, power = np.random.default_rng(0), 0.0
+    random, power = np.random.default_rng(0), np.zeros(size)
     for _ in range(2):
         points = np.exp(2j * np.pi * random.random(int(code.max() - code.min()) + 1))
         power = power + np.abs(np.fft.fft(points[code - code.min()], size)) ** 2
@@ -756,7 +687,7 @@ def _lags(np: Any, code: Array) -> list[int]:
     return sorted({1, *map(int, ranked), *map(int, near), *map(int, halves)})
 
 
-def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int, int, int] | None:
+def _verified(code: Array, total: Array, period: int) -> tuple[int, int, int, int] | None:
     """Where a sequence repeats with `period`: first and last place, the time between them, and how
     many operations differ; None where it repeats fewer than 3 times.
 
@@ -780,7 +711,7 @@ def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int
         other = work[lows[1:]] != work[highs[:-1]]
     longest = np.argmax(highs - lows)
     middle = int(lows[longest] + highs[longest]) // 2
-    least = _shortest(np, code[middle : middle + period])
+    least = _shortest(code[middle : middle + period])
     apart = other | (
         lows[1:] - highs[:-1] > (3 - ALIKE - 0.1) * period + 1 if least == period else lows[1:] > 0
     )
@@ -798,7 +729,7 @@ def _verified(np: Any, code: Array, total: Array, period: int) -> tuple[int, int
     return int(lows[begins[best]]), int(highs[ends[best]]) + 2 * period, int(held[best]), differ
 
 
-def _shortest(np: Any, code: Array) -> int:
+def _shortest(code: Array) -> int:
     """The shortest length by whose repetition a sequence is made, in the main; its own if none."""
     count = len(code)
     divisors = {

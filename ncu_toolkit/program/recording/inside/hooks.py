@@ -6,10 +6,33 @@ The program's own Python, of any environment, runs this file: it imports the sta
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 _HAVE_IT = ("Adam", "AdamW", "SGD", "Adagrad")
 _MOST = 8
+
+
+def _unless(name: str, **values: Any) -> Callable[[dict[str, Any]], bool]:
+    """A change of arguments to `values`, unless the one of this name is set."""
+
+    def change(arguments: dict[str, Any]) -> bool:
+        if arguments.get(name):
+            return False
+        arguments.update(values)
+        return True
+
+    return change
+
+
+def _compiled(torch: Any, setting: Any, **options: Any) -> None:
+    def visit(module: Any) -> None:
+        done = getattr(module, "_compiled_call_impl", None) is not None
+        if not done and not hasattr(module, "_orig_mod"):
+            module.compile(**options)
+            setting.applied()
+
+    setting.on_models(torch, visit)
 
 
 def batch_size(torch: Any, setting: Any) -> None:
@@ -63,25 +86,11 @@ def channels_last(torch: Any, setting: Any) -> None:
 
 
 def compile(torch: Any, setting: Any) -> None:
-    def visit(module: Any) -> None:
-        if getattr(module, "_compiled_call_impl", None) is None and not hasattr(
-            module, "_orig_mod"
-        ):
-            module.compile()
-            setting.applied()
-
-    setting.on_models(torch, visit)
+    _compiled(torch, setting)
 
 
 def cuda_graphs(torch: Any, setting: Any) -> None:
-    def visit(module: Any) -> None:
-        if getattr(module, "_compiled_call_impl", None) is None and not hasattr(
-            module, "_orig_mod"
-        ):
-            module.compile(mode="reduce-overhead")
-            setting.applied()
-
-    setting.on_models(torch, visit)
+    _compiled(torch, setting, mode="reduce-overhead")
 
 
 def cudnn_benchmark(torch: Any, setting: Any) -> None:
@@ -111,13 +120,7 @@ def loader_workers(torch: Any, setting: Any) -> None:
     if cores < 2:
         setting.cannot("there is one core")
         return
-
-    def change(arguments: dict[str, Any]) -> bool:
-        if arguments.get("num_workers"):
-            return False
-        arguments.update(num_workers=min(_MOST, cores - 1), persistent_workers=True)
-        return True
-
+    change = _unless("num_workers", num_workers=min(_MOST, cores - 1), persistent_workers=True)
     setting.on_construction(torch.utils.data.DataLoader, change)
 
 
@@ -151,13 +154,7 @@ def optimizer_foreach(torch: Any, setting: Any) -> None:
 
 
 def pinned_copies(torch: Any, setting: Any) -> None:
-    def change(arguments: dict[str, Any]) -> bool:
-        if arguments.get("pin_memory"):
-            return False
-        arguments["pin_memory"] = True
-        return True
-
-    setting.on_construction(torch.utils.data.DataLoader, change)
+    setting.on_construction(torch.utils.data.DataLoader, _unless("pin_memory", pin_memory=True))
     for name in ("cuda", "to"):
         _without_waiting(torch.Tensor, name)
 
