@@ -135,11 +135,11 @@ def made_by(kernel: str) -> Language | None:
 
 
 def authored(kernel: str) -> bool:
-    """Whether a program's author may have written a kernel: its name has no namespace and no word
-    that libraries, frameworks or compilers use."""
-    bare = kernel.removeprefix("void ").partition("(")[0]
-    if made_by(kernel) not in (None, "cuda", "numba", "warp"):
-        return False
+    """Whether a program's author may have written a kernel: Numba's, or one whose name has no namespace
+    and no word that libraries, frameworks or compilers use."""
+    bare, made = kernel.removeprefix("void ").partition("(")[0], made_by(kernel)
+    if made not in (None, "cuda", "warp"):
+        return made == "numba"
     return bool(bare) and "::" not in bare and not _NO_AUTHORS.search(bare)
 
 
