@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks import parsed
 from ncu_toolkit.base.core import cache
 from ncu_toolkit.base.model import Diagnosis, Profile
 from ncu_toolkit.base.model.run import Run
@@ -25,6 +26,7 @@ from ncu_toolkit.kernel.analysis.analyze import LaunchResult, Options, analyze, 
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
 from ncu_toolkit.kernel.report import framing
 from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.kernel.sass import addresses
 
 R = TypeVar("R")
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,15 +72,19 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def is_current(folder: Path) -> bool:
-    """Whether what is kept of a recording's reports is what they hold."""
+    """Whether what is kept of a recording's reports is what they hold, with an answer to all that their
+    code is asked, by the code that answers now."""
     run = store.load_manifest(folder)
+    reports = [folder / name for name in run.report_files]
     read = shared(
-        f"reports-{folder.name}",
-        [folder / name for name in run.report_files],
-        _readers(),
-        lambda: store.read_reports(folder, run),
+        f"reports-{folder.name}", reports, _readers(), lambda: store.read_reports(folder, run)
     )
-    return store.load_parsed(folder, run) == read
+    if store.load_parsed(folder, run) != read:
+        return False
+    source, kept = parsed.kept_answers(folder)
+    return source == addresses.source() and kept.keys() == shared(
+        f"asked-{folder.name}", reports, _judges(), lambda: {*parsed.answers(read)}
+    )
 
 
 @lru_cache

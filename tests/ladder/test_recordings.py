@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import recorded
 
+from benchmarks import parsed
 from ncu_toolkit.base.model import Profile
 from ncu_toolkit.kernel.ladder.catalogue import find_family
 from ncu_toolkit.kernel.report import framing
 from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.kernel.sass import addresses
 
 FOLDERS = pytest.mark.parametrize("folder", recorded.FOLDERS, ids=lambda folder: folder.name)
 #: Most replay passes a launch may take with our sections.
@@ -105,6 +107,24 @@ def test_reports_are_whole(folder: Path) -> None:
 @FOLDERS
 def test_what_is_kept_of_the_reports_is_what_they_hold(folder: Path) -> None:
     assert recorded.is_current(folder), "run `make docs`, which reads the reports again"
+
+
+@FOLDERS
+def test_what_is_kept_of_addresses_is_of_this_code(folder: Path) -> None:
+    source, kept = parsed.kept_answers(folder)
+    assert source == addresses.source(), "run `make docs`, which computes it again"
+    assert kept
+
+
+@pytest.mark.slow
+@FOLDERS
+def test_what_is_kept_of_addresses_is_what_is_computed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles = recorded.run_of(folder).profiles
+    monkeypatch.setattr(addresses, "KEPT", {})
+    addresses.answer.cache_clear()
+    assert parsed.kept_answers(folder)[1] == parsed.answers(profiles)
 
 
 @FOLDERS

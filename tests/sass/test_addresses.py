@@ -8,8 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from benchmarks import parsed
 from benchmarks.addresses import compare
 from ncu_toolkit.kernel.runs import store
+from ncu_toolkit.kernel.sass import addresses
 from ncu_toolkit.kernel.sass.addresses import (
     Access,
     accesses,
@@ -18,7 +20,7 @@ from ncu_toolkit.kernel.sass.addresses import (
 )
 from ncu_toolkit.kernel.sass.branches import targets_of
 from ncu_toolkit.kernel.sass.opcodes import CodeRow
-from tests.recorded import run_of
+from tests.recorded import FOLDERS, modules, run_of
 
 LANES = np.arange(32)
 TID = "S2R R0, SR_TID.X"
@@ -118,3 +120,49 @@ def test_recorded_counters_agree(ladder: str) -> None:
     counted, judged, equal = (found[column] for column in ("instructions", "judged", "equal"))
     assert judged >= 0.8 * counted
     assert equal >= 0.95 * judged
+
+
+SMALL = next(folder for folder in FOLDERS if "transpose" in folder.name)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What is computed from now on, with nothing known."""
+    done: list[object] = []
+    compute = addresses._computed
+
+    def noted(*asked: object) -> object:
+        done.append(asked)
+        return compute(*asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(addresses, "KEPT", {})
+    monkeypatch.setattr(addresses, "_computed", noted)
+    addresses.answer.cache_clear()
+    return done
+
+
+def test_what_a_recording_keeps_is_not_computed(computed: list[object]) -> None:
+    launches = store.load_parsed(SMALL, store.load_manifest(SMALL)) or ()
+    assert parsed.answers(launches) == parsed.kept_answers(SMALL)[1]
+    assert launches
+    assert not computed
+    assert last(TID, "LEA R2, R0, RZ, 0x2", "LDS R4, [R2]").wavefronts == 1  # other code
+    assert computed
+
+
+def test_what_other_code_answered_is_computed(
+    computed: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "source", lambda: "as it was")
+    launches = store.load_parsed(SMALL, store.load_manifest(SMALL)) or ()
+    found = parsed.answers(launches)
+    assert found == parsed.kept_answers(SMALL)[1]
+    assert len(computed) == len(found) > 0
+
+
+def test_answers_are_kept_by_all_code_that_they_follow_from() -> None:
+    """What else is imported has no part in an answer: values of a report, and what is remembered."""
+    found = modules("kernel.sass.addresses")
+    assert {path.stem for path in found if path.parent.name == "sass"} - {"__init__"} == {
+        *addresses.MODULES
+    }

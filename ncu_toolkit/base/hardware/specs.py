@@ -368,12 +368,8 @@ def _check(
 ) -> None:
     for name, value, least, most in (
         ("block size", block_threads, 1, MAX_BLOCK_THREADS),
-        (
-            "registers per thread",
-            registers,
-            0,
-            MAX_REGISTERS_PER_THREAD + 1,
-        ),  # reports round an allocation of 255 up to 256
+        # reports round an allocation of 255 up to 256
+        ("registers per thread", registers, 0, MAX_REGISTERS_PER_THREAD + 1),
         ("static shared memory", shared_static, 0, 2**31),
         ("dynamic shared memory", shared_dynamic, 0, 2**31),
         ("barriers", barriers, 0, MAX_BARRIERS_PER_BLOCK),

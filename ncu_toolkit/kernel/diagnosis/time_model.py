@@ -288,9 +288,8 @@ class TimeModel:
         if not any(bound.name == "waiting" for bound in bounds) and not self._explains(removal):
             why = "No estimate. Stall reasons were not collected, and no measured load shows how much time this takes."
             return Prediction(1.0, "unknown", (why,))
-        bounds.sort(
-            key=lambda bound: -bound.cycles
-        )  # stable: of limits that tie, the first is named
+        # stable: of limits that tie, the first is named
+        bounds.sort(key=lambda bound: -bound.cycles)
         limit, needed, why = (
             bounds[0] if bounds else ("unknown", self.cycles, "nothing was measured")
         )

@@ -50,7 +50,7 @@ TIMINGS: Final = "timings.json"
 #: Timings of a few rungs over many sizes, beside a recording: timings.json of a run of `bench`.
 CURVE: Final = "curve.json"
 PROFILES: Final = "profiles.json.gz"
-#: A recording's launches with the profiler's own values and the key of `parse_key`.
+#: A recording's launches with the profiler's own values, the key of `parse_key`, and what their code accesses.
 PARSED: Final = "profiles.msgpack.xz"
 RULES: Final = "rules.json"
 #: Fields of a run that are not in run.json.
@@ -250,13 +250,17 @@ class MetricColumn:
 
 def load_parsed(folder: Path, run: Run) -> tuple[Profile, ...] | None:
     """What PARSED holds; None where it is missing, damaged, or of other reports or another
-    reader."""
+    reader. What it keeps for `addresses` is handed on."""
     try:
-        key, launches, columns = msgspec.msgpack.decode(
-            files.read_bytes(folder / PARSED), type=tuple[str, msgspec.Raw, msgspec.Raw]
+        key, launches, columns, answers = msgspec.msgpack.decode(
+            files.read_bytes(folder / PARSED),
+            type=tuple[str, msgspec.Raw, msgspec.Raw, msgspec.Raw],
         )
         if key != parse_key(folder, run):
             return None
+        from ncu_toolkit.kernel.sass import addresses  # imports NumPy
+
+        addresses.keep(bytes(answers))
         with without_collector():
             every = msgspec.msgpack.decode(columns, type=tuple[MetricColumn, ...])
             named = grouped(every, lambda column: column.name)

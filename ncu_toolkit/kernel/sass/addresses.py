@@ -7,10 +7,14 @@ data are unknown. Each value says how much of it is known (`Known`), so that an 
 depend on data or on a parameter is reported as not known, with what stops it. Where two samples of
 the parameters give different figures, the figure depends on them and is not known either.
 
-A branch that depends on something unknown takes both ways in turn; loops end after a few passes."""
+A branch that depends on something unknown takes both ways in turn; loops end after a few passes.
+
+Recordings keep the answers for their launches (`keep`), which are used while this code is the same."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from bisect import bisect_left
@@ -18,8 +22,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from ncu_toolkit.base.core.cache import remembered
@@ -73,6 +79,13 @@ _SIZES: Final = 0x360
 _TARGET: Final = re.compile(r"\b0x[0-9a-f]+\s*$")
 #: Constants that hold a part of gridDim, or are loaded together with one.
 _GRID: Final = {0: re.compile(r"c\[0x0\]\[0x(?:8|c|10|14)\]"), _SIZES: re.compile(r"c\[0x0\]\[0x3(?:6|7[04])")}  # fmt: skip
+#: Modules beside this one that an answer follows from.
+MODULES: Final = ("addresses", "branches", "lanes", "opcodes")
+#: Code as if it began at address 0, since where it was loaded differs from launch to launch; where its
+#: branches go; and where blockDim is among the constants, its extents, and those of gridDim if it is known.
+Question = tuple[tuple[CodeRow, ...], tuple[tuple[int, Sequence[int]], ...], tuple[int, ...]]
+#: What recordings keep: answers by `key`, each unpacked when it is asked for.
+KEPT: Final[dict[str, msgspec.Raw]] = {}
 
 
 @dataclass(frozen=True)
@@ -155,18 +168,41 @@ def accesses(
     start = _SIZES if cc >= (10, 0) else 0
     if grid is not None and not any(_GRID[start].search(row.sass) for row in rows):
         grid = min(grid[0], _FAR), min(grid[1], _FAR), min(grid[2], _FAR)
-    # as if it began at address 0: where code was loaded differs from launch to launch
     code = tuple(
         CodeRow(r.address - rows[0].address, r.opcode, _TARGET.sub("0x0", r.sass) if base(r.opcode) in CONTROL else r.sass) for r in rows
     )  # fmt: skip
-    return _accesses(code, tuple(targets.items()), (start, *block, *(grid or ())))
+    return answer((code, tuple(targets.items()), (start, *block, *(grid or ()))))
 
 
 @lru_cache(maxsize=64)
-def _accesses(
-    code: tuple[CodeRow, ...], ends: tuple[tuple[int, Sequence[int]], ...], shape: tuple[int, ...]
-) -> Mapping[int, Access]:
-    """`shape`: where blockDim is among the constants, its extents, and those of gridDim if it is known."""
+def answer(asked: Question) -> Mapping[int, Access]:
+    """As `accesses`: what is kept, or else computed."""
+    kept = KEPT.get(key(asked)) if KEPT else None
+    return msgspec.msgpack.decode(kept, type=dict[int, Access]) if kept else _computed(asked)
+
+
+def key(asked: Question) -> str:
+    """The name of an answer that is kept."""
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def source() -> str:
+    """A digest of the code that computes an answer."""
+    paths = (Path(__file__).with_name(f"{name}.py") for name in MODULES)
+    there = (path.read_bytes() for path in paths if path.is_file())  # else compiled alone
+    return hashlib.sha256(b"".join(there)).hexdigest()
+
+
+def keep(packed: bytes) -> None:
+    """Take what a recording keeps: `source` and answers. Those of other code are left."""
+    made_by, answers = msgspec.msgpack.decode(packed, type=tuple[str, dict[str, msgspec.Raw]])
+    if made_by == source():
+        KEPT.update(answers)
+
+
+def _computed(asked: Question) -> Mapping[int, Access]:
+    code, ends, shape = asked
     grid, targets = shape[4:], dict(ends)
     runs: list[_Sampled] = []
     for sample in range(len(SAMPLES)):
@@ -242,19 +278,14 @@ def _wavefronts(addresses: bytes, size: int, lanes: bytes) -> int:
     words, places = (words - words.min()) >> 2, np.frombuffer(lanes, dtype=np.int64)
     several = max(1, size // WORD)
     if several == 1:
-        return _deepest(words)
+        return _deepest(words, 1)
     of = np.full(LANES, -1, dtype=np.int64)
     of[places] = words
-    parts = of.reshape(several, -1)
-    passes = 0
-    for first, second in zip(parts[::2], parts[1::2], strict=True):
-        both = np.concatenate((first, second))
-        groups = [both] if _in_pairs(both) else [first, second]
-        for group in groups:
-            taking = group[group >= 0]
-            if len(taking):
-                passes += _deepest(np.concatenate([taking + word for word in range(several)]))
-    return passes
+    groups: list[np.ndarray] = []
+    for both in of.reshape(several // 2, -1):
+        groups += [both] if _in_pairs(both) else np.split(both, 2)
+    taking = (group[group >= 0] for group in groups)
+    return sum(_deepest(each, several) for each in taking if len(each))
 
 
 def _copied(lanes: np.ndarray, source: Lanes, taking: np.ndarray, size: int, bypass: bool) -> int:
@@ -264,10 +295,7 @@ def _copied(lanes: np.ndarray, source: Lanes, taking: np.ndarray, size: int, byp
     if bypass:
         return len({*zip(lines[taking].tolist(), (lanes[taking] // BANKS).tolist(), strict=True)})
     parts = [taking & (lines == line) for line in np.unique(lines[taking])]
-    words = range(max(1, size // WORD))
-    return sum(
-        _deepest(np.concatenate([lanes[part] // WORD + word for word in words])) for part in parts
-    )
+    return sum(_deepest(lanes[part] // WORD, max(1, size // WORD)) for part in parts)
 
 
 def _in_pairs(words: np.ndarray) -> bool:
@@ -279,8 +307,9 @@ def _in_pairs(words: np.ndarray) -> bool:
     )
 
 
-def _deepest(words: np.ndarray) -> int:
-    different = np.unique(words)
+def _deepest(words: np.ndarray, several: int) -> int:
+    """The most different words of one bank, where lanes take `several` from their `words` on."""
+    different = np.unique(words[:, np.newaxis] + np.arange(several))
     return int(np.bincount(different % LANES).max())
 
 
@@ -468,9 +497,8 @@ class _Warp(Registers):
             self.waiting.setdefault(name, []).append((pc + 1, mask))
         elif i.base == "BRX":
             ends = self.of.targets.get(pc) or (pc + 1,)
-            ways = self.of.ways
-            end = min(ends, key=lambda at: sum(ways[at]))
-            ways[end][0] += 1
+            end = min(ends, key=lambda at: sum(self.of.ways[at]))
+            self.of.ways[end][0] += 1
             self.groups.append((end, mask))
         if rest.any():
             self.groups.append((pc + 1, rest))
@@ -663,9 +691,7 @@ class _Warp(Registers):
         if i.base in ("LDSM", "STSM"):
             # each matrix is eight rows of 16 bytes
             rows = lanes[: 8 * size // WORD].reshape(-1, 8)
-            passes = sum(
-                _deepest(np.concatenate([row // WORD + n for n in range(4)])) for row in rows
-            )
+            passes = sum(_deepest(row // WORD, 4) for row in rows)
             return _Request(1, 0, passes, 0, len(rows))
         if shared:
             # a compare-and-swap is a load and a store

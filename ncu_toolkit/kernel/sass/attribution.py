@@ -77,11 +77,9 @@ class Flow:
         """Indices of the writers whose value of `register` may be what `index` reads. Where branch
         targets are unknown: the nearest before, or the last after it for a loop cut out of its code."""
         found = self.graph.reaching(index, register)
-        nearest = (
-            None
-            if found or self.graph.known
-            else _nearest_before(self._writers.get(register), index)
-        )
+        if found or self.graph.known:
+            return found
+        nearest = _nearest_before(self._writers.get(register), index)
         return found if nearest is None else frozenset((nearest,))
 
     def producers(self, index: int, kinds: Iterable[str]) -> list[int]:
@@ -126,14 +124,10 @@ class Flow:
         counted; a copy that never ran is none."""
         graph = self.graph
         copies = [i for i in self._of("copy") if _times(rows[i]) != 0]
-        return (
-            graph.known
-            and bool(copies)
-            and all(
-                graph.reaches(i, wait.__eq__, self._reads_tile)
-                and graph.reaches(wait, i.__eq__, lambda _: False)
-                for i in copies
-            )
+        return bool(graph.known and copies) and all(
+            graph.reaches(i, wait.__eq__, self._reads_tile)
+            and graph.reaches(wait, i.__eq__, lambda _: False)
+            for i in copies
         )
 
     def _of(self, *kinds: str) -> list[int]:

@@ -297,20 +297,16 @@ class Graph:
         key = (block, register, guard)
         if key not in self._entering:
             found: set[int] = set()
-            seen: set[int] = set()
             in_block = self._by_block(register)
-            waiting = list(self._before[block])
-            while waiting:
-                at = waiting.pop()
-                if at in seen:
-                    continue
-                seen.add(at)
+
+            def before(at: int) -> Sequence[int]:
                 for i in in_block.get(at, ()):
                     found.add(i)
                     if self._hides(i, guard):
-                        break
-                else:
-                    waiting += self._before[at]
+                        return ()
+                return self._before[at]
+
+            closure(self._before[block], before)
             self._entering[key] = frozenset(found)
         return self._entering[key]
 

@@ -123,11 +123,7 @@ class Region:
 
     def share(self, *kinds: str) -> float:
         """Part (0-1) of the instructions that are of these kinds."""
-        return (
-            sum(self.kinds.get(kind, 0) for kind in kinds) / self.instructions
-            if self.instructions
-            else 0.0
-        )
+        return sum(self.kinds.get(kind, 0) for kind in kinds) / max(1, self.instructions)
 
     def mean_width(self, opcodes: frozenset[str]) -> float | None:
         """Mean bytes per thread moves by an instruction of these base opcodes; None without any."""
@@ -238,16 +234,11 @@ def unit_cycles(
     counts: dict[str, float] = defaultdict(float)
     for i in code:
         counts[i.base] += weight(i, conditional)
-    found: dict[str, float] = {"issue": sum(counts.values()) / SCHEDULERS}
-    moved = [i for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
-    found["shared"] = (
-        sum(
-            max(1.0, width(i.opcode) * WARP_SIZE / _SHARED_BYTES) * weight(i, conditional)
-            for i in moved
-        )
-        + counts["SHFL"]
-    )
-
+    found = {"issue": sum(counts.values()) / SCHEDULERS, "shared": counts["SHFL"]}
+    for i in code:
+        if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER:
+            passes = max(1.0, width(i.opcode) * WARP_SIZE / _SHARED_BYTES)
+            found["shared"] += passes * weight(i, conditional)
     of: dict[str, float] = defaultdict(float)
     for name, n in counts.items():
         of[kind(name)] += n
@@ -309,9 +300,7 @@ def copy_overlap(code: Sequence[SassInstruction]) -> float | None:
         if instruction.base != "DEPBAR" or not re.search(r"0x0\s*$", instruction.operands):
             continue
         between, position = 0, at - 1
-        while (
-            code[position].base != "LDGDEPBAR"
-        ):  # wraps into the previous pass by Python's negative indices
+        while code[position].base != "LDGDEPBAR":  # negative indices: the previous pass
             between += work[position]
             position -= 1
         part = between / sum(work)

@@ -313,13 +313,7 @@ def _lop3(w: Registers, i: Decoded) -> Sequence[Lanes]:
         table = 0xC0 if "AND" in i.mods else 0xFC if "OR" in i.mods else 0x3C
     else:
         values, table = [w.get(name) for name in i.operands[:3]], w.get(i.operands[3]).v
-    result: Any = 0
-    for bit in range(8):
-        if table >> bit & 1:
-            term: Any = MASK
-            for place, value in enumerate(values):
-                term = term & (value.v if bit & _STEPS[place] else ~value.v)
-            result = result | term
+    result = _looked_up(table, values, MASK)
     used = [value for place, value in enumerate(values) if _depends(table, place)]
     apart = table in _ADDS and not np.any(result != _low(*used).v)
     value = Lanes(result, *worst(*used)) if apart else _bits(result, *used)
@@ -330,6 +324,18 @@ def _lop3(w: Registers, i: Decoded) -> Sequence[Lanes]:
 _STEPS: Final = (4, 2, 1)
 #: Truth tables of OR and XOR, which add where no bit is set twice.
 _ADDS: Final = frozenset({0xFC, 0xFE, 0x3C, 0x96, 0xEE, 0xFA, 0x5A, 0x66})
+
+
+def _looked_up(table: int, values: Sequence[Lanes], ones: int) -> Any:
+    """What a truth table gives for the bits of three values; `ones`: all bits that one has."""
+    result: Any = 0
+    for bit in range(8):
+        if table >> bit & 1:
+            term: Any = ones
+            for step, value in zip(_STEPS, values, strict=True):
+                term = term & (value.v if bit & step else value.v ^ ones)
+            result = result | term
+    return result
 
 
 def _depends(table: int, place: int) -> bool:
@@ -377,9 +383,7 @@ def _isetp(w: Registers, i: Decoded) -> Sequence[Lanes]:
     conditions = [w.condition(other) for other in i.operands[2:]] or [Lanes(True)]
     result = _COMPARE[name](x, y)
     if "EX" in i.mods and len(conditions) > 1:  # the high halves decide, else the low ones
-        strictly = (
-            _COMPARE["NE" if name == "NE" else name[:1] + "T"](x, y) if name != "EQ" else False
-        )
+        strictly = _COMPARE[{"NE": "NE", "EQ": "F"}.get(name, f"{name[:1]}T")](x, y)
         result = strictly | ((x == y) & conditions[1].v)
     known, why = worst(a, b, *conditions)
     joined = conditions[0].v
@@ -399,17 +403,8 @@ def _plop3(w: Registers, i: Decoded) -> Sequence[Lanes]:
     conditions = [w.condition(name) for name in i.operands[:3]]
     results = []
     for table in (w.get(i.operands[3]).v, w.get(i.operands[4]).v if len(i.operands) > 4 else 0):
-        used = [c for place, c in enumerate(conditions) if _depends(table, place)]
-        result: Any = table == 0xFF
-        for bit in range(8) if used else ():
-            if table >> bit & 1:
-                term: Any = True
-                for place, c in enumerate(conditions):
-                    if _depends(table, place):
-                        term = term & (c.v if bit & _STEPS[place] else c.v ^ True)
-                result = result | term
-        known, why = worst(*used)
-        results.append(Lanes(plain(result), known, why))
+        used = [c if _depends(table, n) else Lanes(True) for n, c in enumerate(conditions)]
+        results.append(Lanes(plain(_looked_up(table, used, True)), *worst(*used)))
     return results
 
 
