@@ -62,6 +62,7 @@ LATE: Final = "launch-bound"
 AWAY: Final = "host-work"
 OPTIMIZER: Final = "optimizer-launches"
 SYNC: Final = "host-sync"
+ALLOCATES: Final = "allocation-in-step"
 INDEXED: Final = "gather-scatter"
 #: Waits that leave no piece of a step worth a CUDA graph. A loss that is read and a timer are two.
 PIECES: Final = 4
@@ -156,8 +157,9 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         merges = each.rule in MERGED or not {*each.gaps}.isdisjoint(late.gaps)
         # a CUDA graph waits for the host's other work too, such as a loader
         merges |= each.rule == AWAY and s.idle_us(each.gaps) >= s.idle_us(late.gaps)
-        if blocks and each.rule == SYNC:
-            text = " It comes first, since no CUDA graph captures code in which the host waits. "
+        if blocks and each.rule == SYNC or each.rule == ALLOCATES and s.worth(shared):
+            does = "in which the host waits" if each.rule == SYNC else "that allocates memory so"
+            text = f" It comes first, since no CUDA graph captures code {does}. "
             text += f"Fixing the late launches too saves about {s.of_step(both)}."
             each = msgspec.structs.replace(each, summary=each.summary + text, before=(LATE,))
         elif most and each is not late and merges and s.worth(shared):
