@@ -148,13 +148,16 @@ def unknowns(facts: KernelFacts) -> tuple[OpenQuestion, ...]:
 def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
     """Ranked findings with a verdict worth a headline: where none was found, or the first would
     save less than a tenth, the nearest roof and what warps wait for go first."""
+    # SMs that cannot be faster while they have blocks gain little by how these are spread.
+    full = k.model.busiest(*time_model.PIPES)[1] >= SATURATED.value
+    spread = full and bool(findings) and load_rules()[findings[0].bottleneck].FROM_SHAPE
     if findings and (
         findings[0].good
         or _specificity(findings[0]) is Specificity.BUILD
-        or not 0 < _weight(findings[0]) < 1 - 1 / SUBSTANCE
+        or not 0 < _weight(findings[0]) < 1 - 1 / (ABOUT if spread else SUBSTANCE)
     ):
         return _roof_first(findings, k)
-    near = nearest(k, untested)
+    near = nearest(k, untested, "an eighth" if spread else "a tenth")
     if near is None:
         # None is worth much: the one that gains most, however specific the others are.
         findings = sorted(findings, key=lambda finding: -_weight(finding))
@@ -245,9 +248,8 @@ def _stated(finding: Finding) -> Finding:
 
 
 def rivals(finding: Finding, k: Kernel, skipped: Iterable[str]) -> tuple[str, ...]:
-    """Rules that were `skipped` for want of sections and could take as much as a finding, if all
-    waiting that shows as theirs were (`Rule.COSTS`). None beside a cause that the launch's shape or
-    its code shows.
+    """Rules that were `skipped` for want of sections and could take as much as a finding, if all waiting that
+    shows as theirs were (`Rule.COSTS`). None beside a cause that the launch's shape or its code shows.
 
     docs/lab/calibration.md has how many verdicts of thinned reports are right. Whole reports keep their
     words."""
@@ -414,6 +416,7 @@ def _yields(before: Finding, after: Finding) -> bool:
         before.good == after.good
         and _specificity(before) > _specificity(after)
         and _weight(before) - _weight(after) <= time_model.ACCURACY
+        and not _weight(after) < 1 - 1 / SUBSTANCE <= _weight(before)
     )
 
 
@@ -452,7 +455,7 @@ HALF: Final = Threshold(
 )
 #: The factor below which a cause is no headline: a tenth is what a roof that is near leaves.
 SUBSTANCE: Final = 1.1
-#: The gain from which a card says more than "about 1.1x".
+#: The gain from which a card says more than "about 1.1x": an eighth of the time.
 ABOUT: Final = 1.15
 FIFTH: Final = Threshold(
     0.2,
@@ -475,12 +478,13 @@ class _Unit:
     SMs had work."""
 
 
-def nearest(k: Kernel, untested: int = 0) -> Finding | None:
+def nearest(k: Kernel, untested: int = 0, part: str = "a tenth") -> Finding | None:
     """The nearest roof together with what warps wait for most, for a launch that no rule explains
     or in which no cause would save a tenth.
 
-    It goes by the roof where a unit is near its peak (SATURATED), or busy (BUSY) and what the warps
-    wait for; by the wait where that takes HALF of their time. None where neither is so. `untested`: how many rules lacked what they need."""
+    It goes by the roof where a unit is near its peak (SATURATED), or busy (BUSY) and what the warps wait for; by the
+    wait where that takes HALF of their time. None where neither is so. `untested`: how many rules lacked what they
+    need; `part`: what none would save."""
     unit, (share, reason) = _busiest(k), _longest(k.model)
     at_unit = unit is not None and (unit.resource in time_model.MEMORY) == (reason in _AT_MEMORY)
     waits = share >= HALF.value and any(reason in rule.WAITS for rule in load_rules().values())
@@ -505,7 +509,7 @@ def nearest(k: Kernel, untested: int = 0) -> Finding | None:
         return None
     absent = sections_to_collect(k.profile)
     text = (
-        _none_would(untested)
+        _none_would(untested, part)
         if leaner is None
         else "With fewer instructions for the same bytes, memory would be the limit"
     )
@@ -527,14 +531,14 @@ def nearest(k: Kernel, untested: int = 0) -> Finding | None:
     )
 
 
-def _none_would(untested: int) -> str:
-    """Says that none of the causes that were tested would save a tenth."""
+def _none_would(untested: int, part: str) -> str:
+    """Says that none of the causes that were tested would save a part of the time."""
     if not untested:
-        return "No known cause would save a tenth of the time"
+        return f"No known cause would save {part} of the time"
     rules = len(load_rules()) - 1
     return (
         f"Of {rules} known causes {units.counted(untested, 'needs', 'need')} more than this report holds. "
-        "None of the others would save a tenth of the time"
+        f"None of the others would save {part} of the time"
     )
 
 
@@ -578,10 +582,9 @@ STREAMS: Final = Threshold(
 
 
 def _leaner(model: time_model.TimeModel) -> time_model.Prediction | None:
-    """The time of a launch at the roof of issue slots or a pipe if its code were so lean that
-    memory is the limit, and this roof no longer is (BUSY). None where memory is too idle to tell
-    whether so few instructions would do (STREAMS), where matrix or FP64 units are BUSY, and where
-    it would not be SUBSTANCE faster.
+    """The time of a launch at the roof of issue slots or a pipe if its code were so lean that memory is the
+    limit, and this roof no longer is (BUSY). None where memory is too idle to tell whether so few instructions
+    would do (STREAMS), where matrix or FP64 units are BUSY, and where it would not be SUBSTANCE faster.
 
     Williams et al., "Roofline": a kernel's operations per byte decide which roof it meets, and fewer
     instructions for the same bytes move it to that of memory."""
@@ -649,15 +652,12 @@ def _by_wait(k: Kernel, reason: str, unit: _Unit | None) -> str:
         for name, rule in load_rules().items()
         if (kind := rule.WAITS.get(reason)) is not None
     }
-    caused = (name for name, kind in meant.items() if kind and _causes(k, reason, kind))
+    # What waits at a barrier only samples tell.
+    known = reason != "barrier" or bool(attribution.waits(k.profile, reason))
+    caused = (
+        name for name, kind in meant.items() if kind and known and k.blame(reason, kind) > 0.5
+    )
     return next(caused, "") or next(name for name, kind in meant.items() if not kind)
-
-
-def _causes(k: Kernel, reason: str, kind: str) -> bool:
-    """Whether instructions of a kind cause more than half of a stall. What waits at a barrier only
-    samples tell."""
-    known = reason != "barrier" or attribution.waits(k.profile, reason)
-    return bool(known) and k.blame(reason, kind) > 0.5
 
 
 def believed(profile: Profile) -> Profile:

@@ -188,6 +188,12 @@ class Flow:
         stores = self._of("global", "shared", "atomic", "shuffle")
         return closure(stores, lambda i: self._made_from(i, values=True))
 
+    def into_addresses(self) -> frozenset[int]:
+        """Instructions whose results end, through registers, in the address of a global access."""
+        accesses = self._of("global")
+        made = [self._made_from(i) - self._made_from(i, values=True) for i in accesses]
+        return closure(set[int]().union(*made), self._made_from)
+
     def _made_from(self, index: int, values: bool = False) -> set[int]:
         """Writers of what an instruction reads; of its `values`, without its addresses."""
         row, read = self.code[index], self.reads[index]
@@ -195,10 +201,9 @@ class Flow:
         return {j for register in read for j in self.sources(index, register)}
 
     def only_for_addresses_of(self, accesses: Iterable[int]) -> frozenset[int]:
-        """Instructions whose results serve only the addresses of `accesses`, found as dead code:
-        what has an effect is needed, and what needed instructions read. An access needs the value
-        that it stores. Writers of predicates and uniform registers, which are not followed, count
-        as needed."""
+        """Instructions whose results serve only the addresses of `accesses`, found as dead code: what has an
+        effect is needed, and what needed instructions read. An access needs the value that it stores.
+        Writers of predicates and uniform registers, which are not followed, count as needed."""
         gone = set(accesses)
         kept = [i for i, row in enumerate(self.code) if i in gone or not _is_pure(row)]
         needed = closure(kept, lambda i: self._made_from(i, values=i in gone))
@@ -328,8 +333,7 @@ def _times(row: Instruction) -> int | None:
 
 
 def consumers(profile: Profile, wanted: Iterable[str]) -> dict[int, int]:
-    """Index -> long-scoreboard samples of waits for one of the kinds: the other end of
-    `weights_by_culprit`."""
+    """Index -> long-scoreboard samples of waits for one of the kinds: the other end of `weights_by_culprit`."""
     flow, chosen = flow_of(profile.instructions), set(wanted)
     return {
         i: n

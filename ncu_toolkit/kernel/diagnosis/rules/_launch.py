@@ -9,6 +9,7 @@ where they take what a load brought and give it to float arithmetic or to shared
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -53,11 +54,10 @@ def rewritten(k: Kernel) -> float:
 
 
 def is_coalesced(k: Kernel) -> bool:
-    """Whether global accesses touch at most 1.5 times the sectors they need; true where that is
-    not known.
+    """Whether global accesses touch at most 1.5 times the sectors they need; true where that is not known.
 
-    Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts
-    then is that they stay on the fewest lines, for the loads beside them use the rest of each."""
+    Lanes of one or two bytes may skip some, as one colour of interleaved pixels does: what counts then is
+    that they stay on the fewest lines, for the loads beside them use the rest of each."""
     excess = k["global_sector_excess"]
     width = k["load_bytes_per_lane"]
     tags = k["l1_tag_excess"]
@@ -79,7 +79,7 @@ def within_l1(k: Kernel) -> bool:
 
 #: L2's roll-up counts cycles of traffic to device memory too: where kernels only move bytes between
 #: that and the SMs, it is at most this much above DRAM's utilisation (time_model.ACTIVITY).
-FOLLOWS: Final = 0.15
+FOLLOWS: Final = 0.2
 #: Part of the excess that a pattern of accesses makes up where it is called by that: more than half.
 MOST: Final = 0.5
 #: Fewest neighbouring loads of a lane that count as a run.
@@ -220,9 +220,10 @@ def queued_behind_atomics(k: Kernel) -> float:
     instructions = k["instructions"] or float(k.profile.mix.total)
     if not updates or not accesses or not k.model.stalls or memory_load(k) >= BUSY.value:
         return 0.0
-    # Where one slice's unit is busy, what queues for it is known, and all waiting is behind it.
+    # Where one slice's unit is busy, what queues for it is known, and all waiting is behind it, but for
+    # loads that L1 serves.
     unit = k.model.busy("atomic")
-    hot = queue_share(unit) if unit >= BUSY.value else 0.0
+    hot = queue_share(unit) * (1 - (k["l1_hit_rate"] or 0.0)) if unit >= BUSY.value else 0.0
     latency = warp_latency(k)
     if latency is None:
         return hot
@@ -236,15 +237,19 @@ def queued_behind_atomics(k: Kernel) -> float:
 def dependent_loads(k: Kernel) -> float:
     """Part of the long-scoreboard waiting that is for loads whose address comes from another load.
     0 where that is not known."""
-    weights = attribution.weights_by_culprit(k.profile, "long_scoreboard")
-    total = sum(weights.values())
-    if not total:
-        return 0.0
     flow = attribution.flow_of(k.instructions)
-    loads = {
-        i: w for i, w in weights.items() if attribution.kind(k.instructions[i].opcode) == "global"
-    }
-    return sum(w for i, w in loads.items() if flow.address_depends_on_load(i)) / total
+    return late_part(
+        k,
+        lambda i, row: attribution.kind(row.opcode) == "global" and flow.address_depends_on_load(i),
+    )
+
+
+def late_part(k: Kernel, counts: Callable[[int, Instruction], bool]) -> float:
+    """Part (0-1) of the long-scoreboard waiting that is for the instructions that count; 0 where it is
+    not known."""
+    weights = attribution.weights_by_culprit(k.profile, "long_scoreboard")
+    mine = sum(weight for i, weight in weights.items() if counts(i, k.instructions[i]))
+    return mine / total if (total := sum(weights.values())) else 0.0
 
 
 def atomic_wavefronts(k: Kernel) -> tuple[float, float]:
@@ -386,11 +391,10 @@ def filled_lanes(k: Kernel) -> float:
 
 
 def lanes_left(k: Kernel) -> Left | None:
-    """What is left of the warps after the tests at a kernel's beginning; None where none of them
-    lets lanes leave, or the code was not counted.
+    """What is left of the warps after the tests at a kernel's beginning; None where none of them lets lanes
+    leave, or the code was not counted.
 
-    Such a test is a guarded exit, or a branch to one. The first branch to anything else ends the
-    beginning."""
+    Such a test is a guarded exit, or a branch to one. The first branch to anything else ends the beginning."""
     table = k.instructions
     if not table or not table[0].executed:
         return None
@@ -475,8 +479,7 @@ def widened(k: Kernel) -> tuple[float, float]:
 
 @lru_cache(maxsize=1 << 16)
 def is_widening(sass: str) -> bool:
-    """Whether a line of SASS puts one half of a register into the upper half of another, with zeros
-    below."""
+    """Whether a line of SASS puts one half of a register into the upper half of another, with zeros below."""
     if _SHIFT.search(sass) or _TIMES.search(sass) or _MASK.search(sass):
         return True
     found = _PERMUTE.search(sass)
@@ -541,8 +544,7 @@ def is_conversion(opcode: str) -> bool:
 
 
 def converts_doubles(k: Kernel) -> bool:
-    """Whether most work of the special-function kind is conversion to or from double, or its 64-bit
-    helpers."""
+    """Whether most work of the special-function kind is conversion to or from double, or its 64-bit helpers."""
     special = sum(row.warps for row in k.rows if attribution.kind(row.opcode) == "special")
     double = sum(
         row.warps

@@ -10,9 +10,9 @@ A table in __constant__ memory indexed by the thread takes up to 32 requests for
 behind it queues.
 
 How to confirm
-The constant cache is busy for many cycles per load (LDC), well above the one or two of a broadcast, and short
-scoreboard or MIO throttle stalls sit at LDC and its consumers. Or warps wait for constants (IMC miss) most of their
-time. A busy constant cache alone shows nothing: many broadcasts keep it as busy.
+The constant cache is busy for many cycles per load (LDC), well above the one or two of a broadcast, and short scoreboard
+or MIO throttle stalls sit at LDC and its consumers. Or warps wait for constants (IMC miss) most of their time, or a
+tenth of it in code of which a third fetches constants. A busy cache alone shows nothing: broadcasts do that too.
 
 What to change
 Put the table into shared memory or read it through the read-only path of global memory (const __restrict__,
@@ -43,7 +43,13 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
     percent,
 )
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, evidence
-from ncu_toolkit.kernel.diagnosis.thresholds import CONSTANT_MISSES, RAMP, SATURATED, Threshold
+from ncu_toolkit.kernel.diagnosis.thresholds import (
+    CONSTANT_MISSES,
+    RAMP,
+    SATURATED,
+    WEAK_STALL,
+    Threshold,
+)
 
 TITLE: Final = "Slow constant-memory accesses"
 LIMIT: Final = "memory"
@@ -52,6 +58,8 @@ NCU: Final = (("CPIStall", "imc miss"),)
 CODE_RANK: Final = 15
 #: LDC with a register in its address.
 INDEXED: Final = re.compile(r"c\[0x[0-9a-f]+\]\[R\d")
+#: Part of the instructions from which each result has its own fetch; parameters are fetched once.
+FETCHED: Final = 0.3
 #: Elements of a thread to which the advice applies each constant.
 ELEMENTS: Final = 4
 SERIAL: Final = Threshold(
@@ -61,8 +69,10 @@ SERIAL: Final = Threshold(
 
 
 def find(k: Kernel) -> Outcome:
-    if k.model.waiting("imc_miss") > CONSTANT_MISSES.value and k.model.ramp < RAMP:
-        return _misses(k)
+    fetched = k.of_base("ULDC", "LDC", "LDCU") / k.total if k.total else 0.0
+    least = CONSTANT_MISSES if fetched < FETCHED else WEAK_STALL
+    if k.model.waiting("imc_miss") > least.value and k.model.ramp < RAMP:
+        return _misses(k, fetched, least)
     if k.executed("constant") == 0:
         return k.ruled_out("The kernel executes no indexed constant loads.")
     if absent := k.missing("cycles_per_constant_load"):
@@ -100,22 +110,22 @@ def find(k: Kernel) -> Outcome:
     )
 
 
-def _misses(k: Kernel) -> Outcome:
-    fetched = k.of_base("ULDC", "LDC") / k.total if k.total else 0.0
+def _misses(k: Kernel, fetched: float, least: Threshold) -> Outcome:
     return k.finding(
         f"Warps wait {percent(k.model.waiting('imc_miss'))} of their time for constants that are not in the constant cache: "
-        "all threads walk a table that is larger than it.",
+        f"all threads walk a table that is larger than it. {percent(fetched)} of the instructions fetch constants.",
         Removal(
             f"with each constant used for {ELEMENTS} elements",
             stalls={"imc_miss": 1 / ELEMENTS},
             instructions=keep(fetched, 1 / ELEMENTS),
         ),
-        (k.stall("imc_miss", CONSTANT_MISSES), "stall_share:wait issue_active kind_share:constant"),
+        (k.stall("imc_miss", least), "stall_share:wait issue_active kind_share:constant"),
         (
             "Let each thread compute several elements, and apply each constant to all of them before fetching the next one.",
             "Or copy the table to shared memory, tile by tile, or read it from global memory through a const __restrict__ pointer.",
         ),
         "Fewer constant cache misses (IMC miss), and busier issue slots.",
+        confidence="high" if least is CONSTANT_MISSES else "medium",
         locations=k.locate_stall("imc_miss"),
     )
 

@@ -138,7 +138,9 @@ def find(k: Kernel) -> Outcome:
         "fp64_pipe_active kind_share:fp64 xu_pipe_active stall_share:math_pipe_throttle stall_share:short_scoreboard stall_share:mio_throttle",
         "stall_share:tex_throttle stall_share:long_scoreboard" if _shared_unit(k) else None,
     )
-    accident = converting >= arithmetic / 4 or not _wide(k)
+    # Doubles in global memory are moved 8 bytes per lane.
+    wide = any(r.base in ("LDG", "STG") and ".64" in r.opcode and r.warps for r in k.rows)
+    accident = converting >= arithmetic / 4 or not wide
     prediction = k.model.without(_in_single(k, arithmetic, converting, claimed))
     weak = waiting < WEAK_STALL.value and busy < 0.5
     # Unintended conversions are reported even where they cost little: one letter removes them.
@@ -335,11 +337,6 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "The FP64 pipe is the busiest, with math pipe throttle or short scoreboard stalls at DFMA.",
         double, "FP64 instructions",
     )  # fmt: skip
-
-
-def _wide(k: Kernel) -> float:
-    """Executed loads and stores of global memory that move 8 bytes per lane, as those of doubles do."""
-    return sum(r.warps for r in k.rows if r.base in ("LDG", "STG") and ".64" in r.opcode)
 
 
 def _literals(k: Kernel, arithmetic: float) -> float:

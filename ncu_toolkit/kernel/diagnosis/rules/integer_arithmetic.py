@@ -172,7 +172,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _on_data(k: Kernel) -> float | None:
     """Part of the executed integer instructions that work on values from memory, or make those that
-    are stored; None where instructions were not counted one by one."""
+    are stored, unless they are indices too; None where instructions were not counted one by one."""
     rows = [
         (i, row.executed)
         for i, row in enumerate(k.instructions)
@@ -182,7 +182,7 @@ def _on_data(k: Kernel) -> float | None:
     if not total:
         return None
     flow = attribution.flow_of(k.instructions)
-    data = flow.on_loaded_values() | flow.into_stored_values()
+    data = flow.on_loaded_values() | (flow.into_stored_values() - flow.into_addresses())
     return sum(n for i, n in rows if i in data) / total
 
 

@@ -25,17 +25,16 @@ CUDA C++ Best Practices Guide, "Occupancy"; Volkov, "Better Performance at Lower
 rules (below 80% theoretical).
 """
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.hardware.specs import next_steps
+from ncu_toolkit.base.hardware.specs import next_steps, what_if_block
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import WARP
 from ncu_toolkit.kernel.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, Specificity, StaticFinding, evidence
-from ncu_toolkit.kernel.diagnosis.rules._launch import is_multiply_add
+from ncu_toolkit.kernel.diagnosis.rules._launch import filled_lanes, is_multiply_add
 from ncu_toolkit.kernel.diagnosis.thresholds import (
     BUSY,
     LOW_OCCUPANCY,
@@ -56,7 +55,7 @@ NCU: Final = (("TheoreticalOccupancy", ""), ("AchievedOccupancy", ""), ("SOLBott
 CODE_RANK: Final = 14
 SLOTS: Final = Threshold(
     0.8,
-    "Nsight Compute's TheoreticalOccupancy rule; larger blocks fill more of the SM at the same registers per thread",
+    "Nsight Compute's TheoreticalOccupancy rule; blocks of another size fill more of the SM at the same registers per thread",
 )
 ISSUING: Final = Threshold(
     0.6,
@@ -102,7 +101,8 @@ def find(k: Kernel) -> Outcome:
     # What a block hardly uses is counted as allowing as many blocks as there are slots.
     if larger := SLOT in limiters:
         limiters = (SLOT,)
-    enough = SLOTS if larger else LOW_OCCUPANCY
+    smaller = _by_smaller(k) if occupancy >= LOW_OCCUPANCY.value else 1.0
+    enough = SLOTS if larger or smaller > 1 else LOW_OCCUPANCY
     if occupancy >= enough.value or occupancy <= 0:
         return k.ruled_out("The launch's resources allow enough warps.", measured)
     waves = k["waves"]
@@ -122,15 +122,13 @@ def find(k: Kernel) -> Outcome:
     if busy >= SATURATED.value:
         why = f"A unit is near its peak ({words}, {percent(busy)} busy). More warps would not help."
     elif issuing >= ISSUING.value:
-        why = (
-            f"The schedulers issue in {percent(issuing)} of the cycles, so there are enough warps."
-        )
+        issues = f"The schedulers issue in {percent(issuing)} of the cycles"
+        why = f"{issues}, so there are enough warps."
+    elif not k.model.stalls and busy >= BUSY.value:
+        why = f"A unit is busy ({words}, {percent(busy)}). The report does not show what warps wait for."
     if why:
         return k.ruled_out(why, measured, "issue_active")
-    if not k.model.stalls and busy >= BUSY.value:
-        reason = f"A unit is busy ({words}, {percent(busy)}). The report does not show what warps wait for."
-        return k.ruled_out(reason, measured)
-    factor = _gain(k, limiters, occupancy)
+    factor = smaller if smaller > 1 else _gain(k, limiters, occupancy)
     advice = {**_CUDA, **_ELSEWHERE.get(k.language, {})}
     overlapped = k.model.waiting(*HIDDEN_BY_WARPS)
     words = " and ".join(figures.BLOCK_LIMITS[name] for name in limiters) or "its resources"
@@ -143,10 +141,10 @@ def find(k: Kernel) -> Outcome:
         Removal(
             f"with {units.ratio(factor)} as many warps",
             parallelism=factor,
-            loads={"blocks": _blocks_left(k, factor)} if larger else {},
+            loads={"blocks": filled_lanes(k) / (factor * WARP)} if larger else {},
         ),
         (measured, " ".join(limiters), shown, "active_warps issue_active registers_per_thread"),
-        [advice[name] for name in limiters]
+        [advice[name] for name in ("block_limit_warps",) * (smaller > 1) + limiters]
         or "Collect the Occupancy section to see what limits the blocks.",
         "Higher theoretical and achieved occupancy, more than one eligible warp, busier issue slots.",
         confidence="medium",
@@ -189,11 +187,14 @@ def _is_tiled_product(k: Kernel) -> bool:
     return large and bool(k.executed("shared")) and products >= MULTIPLY_ADDS.value * k.total
 
 
-def _blocks_left(k: Kernel, factor: float) -> float:
-    """Part (0-1) of the blocks that there are where each has `factor` times the warps, and no warp
-    lacks lanes."""
-    threads = k.launch.threads_per_block
-    return threads / (factor * WARP * math.ceil(threads / WARP)) if threads else 1.0
+def _by_smaller(k: Kernel) -> float:
+    """How many times the warps fit in smaller blocks with as many registers per thread, where what one
+    block leaves of them is too little for a second; else 1."""
+    found = figures.occupancy_of(k.profile)
+    if found is None or found.limiters != ("registers",) or found.active_blocks > 1:
+        return 1.0
+    sizes = what_if_block(found).items()
+    return max(o.fraction for size, o in sizes if size <= found.block_threads) / found.fraction
 
 
 def _gain(k: Kernel, limiters: tuple[str, ...], occupancy: float) -> float:

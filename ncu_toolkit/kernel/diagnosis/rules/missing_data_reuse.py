@@ -109,8 +109,8 @@ def find(k: Kernel) -> Outcome:
 
 def _not_by_a_tile(k: Kernel, measured: Evidence | None) -> NoFinding | None:
     """Why a tile would not serve the loads that repeat."""
-    within, asked = _reuse_within(k), _asked_again(k)
-    if within is not None and within < COMPULSORY.value:
+    loaded, filled, asked = k["global_load_sectors"], k["l1_fill_sectors"], _asked_again(k)
+    if loaded is not None and filled and loaded / filled < COMPULSORY.value:
         return k.ruled_out(
             "Other blocks load the same data: one SM's L1 serves almost none of it twice. A tile per block would not help. "
             "Larger tiles or another block order may.",
@@ -399,10 +399,3 @@ def _one_result(k: Kernel) -> bool:
     shared = k.executed("shared", "copy")
     product = fused >= MULTIPLY_ADDS.value * sum(row.threads for row in rows)
     return product and not shared and 1 / ONE_RESULT <= loads / (fused * 2) <= ONE_RESULT
-
-
-def _reuse_within(k: Kernel) -> float | None:
-    """How often the sectors that come into an SM are loaded there before they are fetched again;
-    None where not known."""
-    asked, filled = k["global_load_sectors"], k["l1_fill_sectors"]
-    return asked / filled if asked is not None and filled else None

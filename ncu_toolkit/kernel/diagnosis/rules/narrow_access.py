@@ -44,6 +44,7 @@ from ncu_toolkit.kernel.diagnosis.rules import (
 )
 from ncu_toolkit.kernel.diagnosis.rules._launch import WIDEST
 from ncu_toolkit.kernel.diagnosis.thresholds import (
+    LANES,
     LOW_OCCUPANCY,
     ONE_WAVE,
     REUSE,
@@ -109,6 +110,12 @@ def _not_to_widen(k: Kernel, measured: Evidence | None) -> NoFinding | None:
         return k.ruled_out(reason, measured)
     if chased >= 0.5:
         reason = f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened."
+        return k.ruled_out(reason, measured)
+    few = _launch.late_part(
+        k, lambda _, i: i.threads is not None and i.threads < LANES.value * (i.executed or 0)
+    )
+    if few >= 0.5:
+        reason = "Most waiting is for loads of few lanes: the elements beside theirs are not needed. See Memory latency."
         return k.ruled_out(reason, measured)
     if _launch.queued_behind_atomics(k) >= 0.5:
         return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)

@@ -54,7 +54,7 @@ from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import kind
 
 if TYPE_CHECKING:
-    from ncu_toolkit.kernel.sass.addresses import Access
+    pass
 
 TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
@@ -131,10 +131,11 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     passes, least = worst.wavefronts or 0.0, worst.least_wavefronts
     sizes = {n: attribution.width(i.opcode) for n, i in enumerate(facts.function.instructions)}
     rows = _addresses.layout(_addresses.in_code(facts), sizes, worst)
+    words = _addresses.apart(worst)
     return facts.finding(
         "certain" if facts.block else "likely",
         f"Lanes of a warp hit the same banks: {row.base} takes {units.significant(passes)} wavefronts per request where "
-        f"{units.significant(least)} would do{_why(worst)}.",
+        f"{units.significant(least)} would do{words and f' ({words})'}.",
         (
             evidence("wavefronts", "Wavefronts per request", passes, "", "At the access with most conflicts.", (least, ">")),
             evidence("wavefront_excess", "Excess wavefronts", found.excess, "fraction",
@@ -144,12 +145,6 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "Wavefronts beyond the ideal at these lines, and short scoreboard or MIO throttle stalls.",
         found.rows, "shared accesses with conflicts",
     )  # fmt: skip
-
-
-def _why(access: Access) -> str:
-    """How the lanes lie, in brackets."""
-    words = _addresses.apart(access)
-    return f" ({words})" if words else ""
 
 
 def open_in_code(facts: KernelFacts) -> str:

@@ -111,14 +111,17 @@ def find(k: Kernel) -> Outcome:
     small = side is not None and side < ONE_RESULT and not k.executed("tensor")
     patch = side / SMALL_PATCH if side is not None and small else STEP
     step = min(patch, max(0.25, width / WIDEST))
+    if width > WORD and k.of_base("STS") * 2 > k.of_base("LDS") and not k.executed("tensor"):
+        patch = (
+            1.0  # an exchange: each value passes once each way, by several passes an instruction
+        )
     left = max(step, _balance_point(k, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
         return k.ruled_out(
             "Without bank conflicts, shared memory would be less busy than the arithmetic it feeds.",
             "l1_data_active issue_active",
         )
-    # Conflicts are another rule's: only the passes that a conflict-free layout also needs are
-    # claimed here.
+    # Conflicts are another rule's: only the passes that a conflict-free layout also needs are claimed here.
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
     part_of_pipe = k.pipe_part("shared", 1.0)
     removal = Removal(
@@ -152,8 +155,7 @@ def find(k: Kernel) -> Outcome:
 def in_code(facts: KernelFacts) -> StaticFinding | None:
     region = facts.main
     shared, arithmetic = region.cycles.get("shared", 0.0), region.arithmetic_cycles
-    # Where each byte feeds much arithmetic it comes from L2 mostly, at twice the rate of device
-    # memory or more.
+    # Where each byte feeds much arithmetic it comes from L2 mostly, at twice the rate of device memory or more.
     reused = region.flops_per_global_byte is None or region.flops_per_global_byte >= FP32_BALANCE
     memory_floor = region.memory_cycles / (2 if reused else 1)
     issue = 0.0 if arithmetic else region.cycles["issue"]

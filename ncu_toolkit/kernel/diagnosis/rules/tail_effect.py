@@ -29,7 +29,7 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, percent
-from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, grid
+from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, Specificity, StaticFinding, grid
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 
 TITLE: Final = "Tail effect"
@@ -37,6 +37,8 @@ REQUIRES: Final = ("waves", "tail_fraction")
 OPTIONAL: Final = ("active_fraction", "occupancy_fill")
 NCU: Final = (("LaunchConfiguration", "tail"),)
 FROM_SHAPE: Final = True
+#: A tail lasts as long as its blocks do, so it shrinks with whatever makes these slow.
+specificity = Specificity.SYMPTOM.always
 CODE_RANK: Final = 9
 #: Idle part of the last wave from which Nsight Compute's LaunchConfiguration rule speaks: nothing
 #: ranks what the code alone shows.

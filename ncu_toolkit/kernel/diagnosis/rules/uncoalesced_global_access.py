@@ -32,7 +32,6 @@ from itertools import pairwise
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Evidence
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
@@ -60,6 +59,10 @@ EXCESS: Final = Threshold(
     0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
 )
 CODE_RANK: Final = 0
+QUEUED: Final = Threshold(
+    _launch.COALESCED,
+    "accesses with up to half as many sectors again as they need count as coalesced",
+)
 WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
@@ -130,7 +133,7 @@ def find(k: Kernel) -> Outcome:
         _coalesced(k, excess, few),
         (
             measured,
-            _queued(k, few) if few else None,
+            k.stated("queued_sector_excess", few, ">", QUEUED) if few else None,
             "l1_tag_excess ld_sectors_per_request st_sectors_per_request stall_share:lg_throttle stall_share:long_scoreboard",
         ),
         _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
@@ -356,9 +359,3 @@ def _more_warps(k: Kernel) -> float:
     if not waves or waves >= 1 or not walks or tile or _launch.gathers(k):
         return 1.0
     return min(WARP, 1 / waves)
-
-
-def _queued(k: Kernel, part: float) -> Evidence:
-    """The part of the sectors that the finding names where most accesses are coalesced."""
-    many = "accesses with up to half as many sectors again as they need count as coalesced"
-    return k.stated("queued_sector_excess", part, ">", Threshold(_launch.COALESCED, many))

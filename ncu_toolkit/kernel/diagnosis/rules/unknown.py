@@ -24,7 +24,7 @@ Nsight Compute Kernel Profiling Guide, "Warp Stall Reasons" and "Quick Reference
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import NOT_MEASURED, Evidence, Finding, Profile
+from ncu_toolkit.base.model import NOT_MEASURED, Finding, Profile
 from ncu_toolkit.base.model.profile import Advice
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.kernel import (
@@ -65,7 +65,8 @@ def verdict(k: Kernel) -> Finding:
         if name
         else "no unit's load was collected"
     ]
-    stalls = _largest_stalls(k)
+    ranked = figures.ranked_stalls(k.profile, "selected")[:3]
+    stalls = k.facts(*(k.stall(reason) for reason, share in ranked if share >= 0.05))
     seen.append(
         f"the largest stall is {stalls[0].label.removeprefix('Stall share: ')} at {percent(stalls[0].value)}"
         if stalls
@@ -98,12 +99,6 @@ def verdict(k: Kernel) -> Finding:
         if absent
         else "",
     )
-
-
-def _largest_stalls(k: Kernel) -> tuple[Evidence, ...]:
-    """The three stall reasons that take most of a warp's time, apart from issuing."""
-    ranked = figures.ranked_stalls(k.profile, "selected")
-    return k.facts(*(k.stall(reason) for reason, share in ranked[:3] if share >= 0.05))
 
 
 def incomplete(profile: Profile) -> Finding:
