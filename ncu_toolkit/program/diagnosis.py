@@ -157,7 +157,7 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
         merges = each.rule in MERGED or not {*each.gaps}.isdisjoint(late.gaps)
         # a CUDA graph waits for the host's other work too, such as a loader
         merges |= each.rule == AWAY and s.idle_us(each.gaps) >= s.idle_us(late.gaps)
-        if blocks and each.rule == SYNC or each.rule == ALLOCATES and s.worth(shared):
+        if (blocks and each.rule == SYNC) or (each.rule == ALLOCATES and s.worth(shared)):
             does = "in which the host waits" if each.rule == SYNC else "that allocates memory so"
             text = f" It comes first, since no CUDA graph captures code {does}. "
             text += f"Fixing the late launches too saves about {s.of_step(both)}."

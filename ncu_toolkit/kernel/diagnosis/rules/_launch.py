@@ -79,7 +79,7 @@ def within_l1(k: Kernel) -> bool:
 
 #: L2's roll-up counts cycles of traffic to device memory too: where kernels only move bytes between
 #: that and the SMs, it is at most this much above DRAM's utilisation (time_model.ACTIVITY).
-FOLLOWS: Final = 0.2
+FOLLOWS: Final = 0.15
 #: Part of the excess that a pattern of accesses makes up where it is called by that: more than half.
 MOST: Final = 0.5
 #: Fewest neighbouring loads of a lane that count as a run.

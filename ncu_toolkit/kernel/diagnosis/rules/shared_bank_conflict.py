@@ -29,7 +29,7 @@ CUDA C++ Programming Guide, "Shared Memory" (banks); Nsight Compute Kernel Profi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis import figures
@@ -52,9 +52,6 @@ from ncu_toolkit.kernel.diagnosis.rules._launch import (
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import kind
-
-if TYPE_CHECKING:
-    pass
 
 TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
