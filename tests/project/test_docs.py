@@ -108,12 +108,15 @@ RIGHT = (
     ("calibration", "generated: readings", "| sealed: Blackwell | {0} | {1} ("),
     ("calibration", "generated: readings", "| **forty** | {0} | {1} ("),
     ("calibration", "generated: readings", "| **fortysix** | {0} | {1} ("),
+    ("calibration", "generated: readings", "| **fortythree** | {0} | {1} ("),
     ("programs", "\n## The sealed half\n", "| ncu-toolkit | {0} | {1} (; | HolisticTraceAnalysis | {0} | {2} ("),
     ("programs", "\n## The second sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The third sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The fourth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The fifth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The sixth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The seventh sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The eighth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
 )  # fmt: skip
 
 
