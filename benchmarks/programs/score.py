@@ -281,11 +281,7 @@ def read(
 
 def development(folder: Path, labels: Mapping[str, Any]) -> list[RecordedProgram]:
     """The recorded programs from which savings are expected: those of all sets that were scored."""
-    return [
-        each
-        for which in ("development", *SEALED)
-        for each in read(folder, labels, which)[0]
-    ]
+    return [each for which in ("development", *SEALED) for each in read(folder, labels, which)[0]]
 
 
 def _stock(folder: Path, name: str) -> Profile | None:
