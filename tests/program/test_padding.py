@@ -1,17 +1,18 @@
-"""What the recorder's Python part sees of masks. PyTorch is not here: its tensors are NumPy's."""
+"""What the recorder's Python part sees of masks and of results. PyTorch is not here: its tensors are
+NumPy's."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ncu_toolkit.program.model import Padding
+from ncu_toolkit.program.model import Padding, Result
 from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.recording.inside import python as inside
 from ncu_toolkit.program.traces.builder import TraceBuilder
@@ -30,6 +31,7 @@ class _Tensor(np.ndarray):
         return self
 
     cpu = detach
+    is_cuda = True
 
     def numel(self) -> int:
         return self.size
@@ -47,7 +49,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         current_stream=lambda: None,
         stream=lambda _: contextlib.nullcontext(),
     )
-    made = SimpleNamespace(Tensor=_Tensor, cuda=cuda)
+    made = SimpleNamespace(Tensor=_Tensor, cuda=cuda, nn=SimpleNamespace(Parameter=_Tensor))
     monkeypatch.setitem(sys.modules, "torch", made)
     return made
 
@@ -134,3 +136,86 @@ def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
     found = _read(tmp_path)
     assert found is not None
     assert (found.line, found.kept) == ("t.py:3", 8)
+
+
+_STOP = object()
+
+
+@pytest.fixture
+def results(tmp_path: Path, torch: SimpleNamespace) -> inside.Results:
+    monitoring = SimpleNamespace(
+        DISABLE=_STOP,
+        events=SimpleNamespace(PY_RETURN=1),
+        get_tool=lambda _: None,
+        use_tool_id=lambda *_: None,
+        register_callback=lambda *_: None,
+    )
+    return inside.Results(str(tmp_path / "7"), monitoring)
+
+
+def _returns(watch: inside.Results, code: CodeType, value: Any) -> Any:
+    """As Python calls it: from the frame of the function that returns."""
+    return watch._returned(code, 0, value)
+
+
+def _rows_of(watch: inside.Results, folder: Path) -> list[Result]:
+    watch.write()
+    builder = TraceBuilder()
+    recorder._add_arrays(builder, folder)
+    return builder.results
+
+
+def test_results_are_compared_at_four_of_eight_calls(
+    results: inside.Results, tmp_path: Path
+) -> None:
+    code = forward.__code__
+    wanted = [_returns(results, code, (_tensor(np.arange(500.0)), 3)) for _ in range(8)]
+    assert wanted == [None] * 7 + [_STOP]
+    (row,) = _rows_of(results, tmp_path)
+    assert (row.function, row.calls, row.same) == ("forward", 8, True)
+    assert row.file == __file__
+    assert row.first == code.co_firstlineno
+    assert row.last > row.first
+
+
+def test_results_that_differ_are_not_looked_at_again(
+    results: inside.Results, tmp_path: Path
+) -> None:
+    code = forward.__code__
+    assert _returns(results, code, {"x": _tensor(np.arange(500.0))}) is None
+    assert _returns(results, code, {"x": _tensor(np.arange(500.0) + 1)}) is _STOP
+    assert [(row.calls, row.same) for row in _rows_of(results, tmp_path)] == [(2, False)]
+
+
+@pytest.mark.parametrize("value", [None, 3.0, "text", np.arange(9), ()])
+def test_what_is_no_array_of_a_gpu_is_left_alone(
+    value: object, results: inside.Results, tmp_path: Path
+) -> None:
+    assert _returns(results, forward.__code__, value) is _STOP
+    assert not _rows_of(results, tmp_path)
+
+
+def test_a_function_that_was_running_is_noted(results: inside.Results, tmp_path: Path) -> None:
+    for _ in range(8):
+        _inner(results)
+        _returns(results, _inner.__code__, _tensor([1.0]))
+    inner, outer = _rows_of(results, tmp_path)
+    assert (inner.function, inner.within) == ("other", (1,))
+    assert (outer.function, outer.within) == ("_inner", ())
+
+
+def _inner(results: inside.Results) -> None:
+    results_of_other = _tensor([2.0])
+
+    def other_returns() -> None:
+        _returns(results, other.__code__, results_of_other)
+
+    other_returns()
+
+
+def test_results_while_a_graph_is_captured_are_not_read(
+    results: inside.Results, torch: SimpleNamespace, tmp_path: Path
+) -> None:
+    torch.cuda.is_current_stream_capturing = lambda: True
+    assert _returns(results, forward.__code__, _tensor([1.0])) is None
+    assert not _rows_of(results, tmp_path)

@@ -157,10 +157,12 @@ class Results:
             now = []
         finally:
             self.looking = False
-        if now is not None:
-            same = same and now == (before or now)
-            self.seen[code] = [calls + 1, same, now, above if callers is None else above & callers]
-        return self.monitoring.DISABLE if not now or not same or calls + 1 == _CALLS else None
+        if now is None:
+            return None
+        same = same and now == (before or now)
+        self.seen[code] = [calls + 1, same, now, above if callers is None else above & callers]
+        known = not now or not same or calls + 1 == _CALLS
+        return self.monitoring.DISABLE if known else None
 
     def write(self) -> None:
         known = {code: row for code, row in [*self.seen.items()] if row[2] and row[0] > 1}
