@@ -219,3 +219,11 @@ def test_results_while_a_graph_is_captured_are_not_read(
     torch.cuda.is_current_stream_capturing = lambda: True
     assert _returns(results, forward.__code__, _tensor([1.0])) is None
     assert not _rows_of(results, tmp_path)
+
+
+def test_a_program_goes_on_where_results_cannot_be_read(
+    results: inside.Results, torch: SimpleNamespace, tmp_path: Path
+) -> None:
+    del torch.cuda.is_initialized
+    assert _returns(results, forward.__code__, _tensor([1.0])) is _STOP
+    assert not _rows_of(results, tmp_path)

@@ -146,13 +146,13 @@ class Results:
         if (calls + 1) & calls or self.looking:
             self.seen[code][0] += not self.looking
             return None
+        frame, above = sys._getframe(1).f_back, set[CodeType]()
+        while frame is not None:
+            above.add(frame.f_code)
+            frame = frame.f_back
         self.looking = True
         try:
             now = _aside(lambda torch: _sampled(torch, value))
-            frame, above = sys._getframe(1).f_back, set[CodeType]()
-            while frame is not None:
-                above.add(frame.f_code)
-                frame = frame.f_back
         except Exception:  # whatever this framework lacks, the program goes on
             now = []
         finally:
