@@ -12,6 +12,7 @@ from typing import Any, Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.base.document.card import whole_percent
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
 from ncu_toolkit.base.document.views import Answer, BarChart
@@ -231,11 +232,11 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
 
 def _names(found: ProgramDiagnosis) -> Mapping[str, float]:
     """The GPU's time by kernel."""
-    times: defaultdict[str, float] = defaultdict(float)
-    for op, us in zip(found.step.ops, found.account.exclusive_us, strict=True):
-        if op.kind == "kernel":
-            times[found.step.trace.shapes[op.shape].kernel] += us
-    return times
+    shapes, timed = (
+        found.step.trace.shapes,
+        zip(found.step.ops, found.account.exclusive_us, strict=True),
+    )
+    return summed((shapes[op.shape].kernel, us) for op, us in timed if op.kind == "kernel")
 
 
 def _part_in(times: Mapping[str, float], others: Mapping[str, float]) -> float:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.program.model import (
     OTHER_WORK_US,
     Account,
@@ -102,10 +103,8 @@ def account_of(step: Step) -> Account:
     for key, time in zip(keys, typical.exclusive, strict=True):
         own[key] += time / 1e3
         counts[key] += 1 if time or key not in ("copy", "set") else 0
-    hidden: defaultdict[str, float] = defaultdict(float)
-    """Of work that others hide in the typical step, how long it runs."""
-    for key, op in zip(keys, typical.ops, strict=True):
-        hidden[key] += 0.0 if own[key] else op.us
+    # of work that others hide in the typical step, how long it runs
+    hidden = summed((x, op.us) for x, op in zip(keys, typical.ops, strict=True) if not own[x])
     exclusive_us = tuple(
         means[key] * (time / 1e3 / own[key] if own[key] else op.us / (hidden[key] or 1.0))
         for key, op, time in zip(keys, typical.ops, typical.exclusive, strict=True)
@@ -128,9 +127,7 @@ def _mean_gaps(
     typical, every = accounts[step.typical], step.uneven or bool(step.trace.samples)
     split = {at: _by_length(one.gaps) if every else (one.gaps, []) for at, one in accounts.items()}
     few, _ = split[step.typical]
-    own: defaultdict[str, float] = defaultdict(float)
-    for gap in few:
-        own[gap.key] += gap.us
+    own = summed((gap.key, gap.us) for gap in few)
     listed: list[IdleGap] = []
     left = dict(means)
     for at, (short, long) in split.items():
