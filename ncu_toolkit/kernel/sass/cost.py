@@ -8,12 +8,11 @@ can branch around count half (_CONDITIONAL_WEIGHT) in cycles, and fully elsewher
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.base.hardware.specs import SPECS, spec
 from ncu_toolkit.kernel.sass.branches import Block, blocks, predecessors
 from ncu_toolkit.kernel.sass.opcodes import (
@@ -236,7 +235,9 @@ def unit_cycles(
     (base/hardware/specs.py).
 
     Instructions at the addresses in `conditional` have _CONDITIONAL_WEIGHT (1/2)."""
-    counts = summed((i.base, weight(i, conditional)) for i in code)
+    counts: dict[str, float] = defaultdict(float)
+    for i in code:
+        counts[i.base] += weight(i, conditional)
     found: dict[str, float] = {"issue": sum(counts.values()) / SCHEDULERS}
     moved = [i for i in code if i.base in SHARED_LOADS | SHARED_STORES and i.predicate != NEVER]
     found["shared"] = (
@@ -247,7 +248,9 @@ def unit_cycles(
         + counts["SHFL"]
     )
 
-    of = summed((kind(name), n) for name, n in counts.items())
+    of: dict[str, float] = defaultdict(float)
+    for name, n in counts.items():
+        of[kind(name)] += n
     imad, on_alu = counts["IMAD"], sum(counts[name] for name in _FLOAT_ON_ALU)
     special = sum(counts[name] for name in _XU)
     tensor = sum(_tensor_flops(i) * weight(i, conditional) for i in code)

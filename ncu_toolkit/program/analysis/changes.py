@@ -154,11 +154,12 @@ def compare_programs(
     Raises:
         InputProblem: a trace cannot be read, or two are of different programs.
     """
-    sides = []
+    sides: list[dict[gate.Key, TraceResult]] = []
     for programs in (old, new):
         for error in programs.errors:
             raise error
-        sides.append({_key(x, len(programs.found)): x for x, _ in programs.found})
+        many = len(programs.found) > 1
+        sides.append({(Path(x.path).name * many, "", ""): x for x, _ in programs.found})
     scales = {key: _alike(x, sides[1][key]) for key, x in sides[0].items() if key in sides[1]}
     made = [
         {key: _side(x, scales.get(key, (1.0, 1.0))[at]) for key, x in held.items()}
@@ -173,10 +174,6 @@ def compare_programs(
         if before and after:
             changes.append(StepChange(pair, before, after, scales.get(one, (1.0, 1.0))))
     return comparison, tuple(changes)
-
-
-def _key(result: TraceResult, of: int) -> gate.Key:
-    return (Path(result.path).name if of > 1 else "", "", "")
 
 
 def _side(result: TraceResult, scale: float) -> gate.Side:

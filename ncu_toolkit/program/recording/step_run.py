@@ -231,7 +231,9 @@ def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
 
     def has_steps(folder: Path) -> bool:
         nonlocal done
-        done = _has_steps(folder, job.steps)
+        with contextlib.suppress(ToolkitError):
+            step = find_step(recorder.read_recording(folder))
+            done = step.how != "whole" and len(step.windows) >= job.steps
         return done
 
     if job.steps:
@@ -357,12 +359,3 @@ def _patience(step: Step, recorded: float) -> float:
 def _steady(step: Step) -> Window:
     """The second steady step: the first may still be that of a tuner."""
     return step.windows[min(1, len(step.windows) - 1)]
-
-
-def _has_steps(folder: Path, steps: int) -> bool:
-    """Whether what is recorded so far holds that many steady steps."""
-    try:
-        step = find_step(recorder.read_recording(folder))
-    except ToolkitError:
-        return False
-    return step.how != "whole" and len(step.windows) >= steps

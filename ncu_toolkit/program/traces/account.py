@@ -91,7 +91,6 @@ def account_of(step: Step) -> Account:
         return classes[op.shape].id if op.kind == "kernel" else op.kind
 
     means: defaultdict[str, float] = defaultdict(float)
-    counts: Counter[str] = Counter()
     for one in accounts.values():
         for op, time in zip(one.ops, one.exclusive, strict=True):
             means[key_of(op)] += part * time / 1e3
@@ -99,10 +98,9 @@ def account_of(step: Step) -> Account:
             means[gap.key] += part * gap.us
     typical = accounts[step.typical]
     keys = [key_of(op) for op in typical.ops]
-    own: defaultdict[str, float] = defaultdict(float)
-    for key, time in zip(keys, typical.exclusive, strict=True):
-        own[key] += time / 1e3
-        counts[key] += 1 if time or key not in ("copy", "set") else 0
+    timed = [*zip(keys, typical.exclusive, strict=True)]
+    own = summed((key, time / 1e3) for key, time in timed)
+    counts = Counter(key for key, time in timed if time or key not in ("copy", "set"))
     # of work that others hide in the typical step, how long it runs
     hidden = summed((x, op.us) for x, op in zip(keys, typical.ops, strict=True) if not own[x])
     exclusive_us = tuple(
@@ -110,8 +108,7 @@ def account_of(step: Step) -> Account:
         for key, op, time in zip(keys, typical.ops, typical.exclusive, strict=True)
     )
     gaps = _mean_gaps(step, accounts, part, means)
-    for gap in gaps:
-        counts[gap.key] += 1
+    counts.update(gap.key for gap in gaps)
     labels = LABELS | {each.id: each.label for each in classes}
     parts = (AccountPart(key, labels[key], means[key], counts[key]) for key in {**means, **counts})
     ordered = tuple(sorted(parts, key=lambda part: (-part.us, part.key)))

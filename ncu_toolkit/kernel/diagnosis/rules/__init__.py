@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from ncu_toolkit import PACKAGE
 from ncu_toolkit.base.core.cache import remembered
-from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.hardware.specs import Occupancy
 from ncu_toolkit.base.model import Comparison, Evidence, Finding, Location, NoFinding
 from ncu_toolkit.kernel.diagnosis.kernel import Elsewhere, Kernel
@@ -331,7 +330,9 @@ def grid(facts: KernelFacts) -> tuple[Evidence, ...]:
 def locations(rows: Sequence[SassInstruction], what: str) -> tuple[Location, ...]:
     """The three source lines that hold most of `rows`, each by its first instruction, or the
     opcode of several alike."""
-    lines = grouped(rows, lambda row: (row.file, row.line))
+    lines: dict[tuple[str, int], list[SassInstruction]] = {}
+    for row in rows:
+        lines.setdefault((row.file, row.line), []).append(row)
     heaviest = sorted(lines.values(), key=lambda group: -len(group))[:3]
     places = []
     for first, *more in heaviest:
