@@ -16,7 +16,6 @@ from ncu_toolkit.base.document.card import (
     Card,
     CodeLine,
     State,
-    Strip,
     UnitBar,
     cut_apart,
     gain_text,
@@ -153,12 +152,15 @@ def program_answer(
     rows = step_kernels(step, account, known)
     lead = _lead(found, rows)
     shown = costly[: max(0, min(cards, top) - (lead is not None))]
+    # the step without its first cause, where one was found and that saves enough to be seen
+    drawn = [] if lead or step.how == "whole" else shown[:1]
+    drawn = [x for x in drawn if x.ceiling_us >= _WORTH * account.wall_us]
     first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
         first, summary=" ".join((*of_run(found), first.summary)),
         bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account, step.word), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
-        next=next_command, strip=_strip(found) if shown and not lead else None,
+        next=next_command, strip=strip_of(found, drawn, "this fix"),
     )  # fmt: skip
     slowed = [_SLOWED] * _idling(found)
     points = (*found.notes, step.description, *slowed, *_without_lines(found, known or {}))
@@ -167,13 +169,6 @@ def program_answer(
         points=tuple(visible(each) for each in points if each not in first.summary),
         tables=(_kernels(rows, top, flags, step),), notes=tuple(map(visible, step.trace.notes)),
     )  # fmt: skip
-
-
-def _strip(found: ProgramDiagnosis) -> Strip | None:
-    """The step without its first cause, where a step was found and that saves enough to be seen."""
-    first, steady = found.costly[0], found.step.how != "whole"
-    seen = first.ceiling_us >= _WORTH * found.account.wall_us
-    return strip_of(found, [first], "this fix") if steady and seen else None
 
 
 def of_run(found: ProgramDiagnosis) -> Iterator[str]:

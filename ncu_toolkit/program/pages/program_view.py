@@ -295,12 +295,9 @@ def _laid(
     if len(small) > 1:
         within = [each for each in within if each.us >= least * whole]
         rest = _Node(small[0].kind if len({each.kind for each in small}) == 1 else "")
-        rest.name = f"{len(small)} more"
-        for each in small:
-            rest.us += each.us
-            rest.count += each.count
-            for cause, us in each.saved.items():
-                rest.saved[cause] += us
+        rest.name, rest.count = f"{len(small)} more", sum(each.count for each in small)
+        rest.us = sum(each.us for each in small)
+        rest.saved = summed(pair for each in small for pair in each.saved.items())
         rest.what = units.shortlist([each.name for each in small], 3)
         within.append(rest)
     for each in within:

@@ -204,8 +204,7 @@ def cupti_libraries(command: Sequence[str]) -> tuple[str, ...]:
     """CUPTI libraries in the order in which the recorder tries them: those of the program's own
     Python, of this one, of the CUDA toolkit, and the loader's."""
     program = shutil.which(command[0]) if command else None
-    prefixes = [Path(program).parent.parent] if program else []
-    sites = [site for top in prefixes for site in top.glob("lib/python3*/site-packages")]
+    sites = [*Path(program).parent.parent.glob("lib/python3*/site-packages")] if program else []
     sites += [Path(entry) for entry in sys.path if entry]
     folders = [site / "nvidia" / name / "lib" for site in sites for name in ("cu13", "cuda_cupti")]
     nvcc = shutil.which("nvcc")
@@ -297,10 +296,8 @@ def _watched(process: Child, folder: Path, asked: RecordOptions) -> int:
         return process.wait()
     began, look = time.monotonic(), 2.0
     while True:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_POLL)
-        except subprocess.TimeoutExpired:
-            pass
         spent = time.monotonic() - began
         enough = bool(asked.seconds) and spent > asked.seconds
         if not enough and asked.enough is not None and spent > look:
@@ -545,7 +542,8 @@ def _add(builder: TraceBuilder, process: RecordedProcess, place: int) -> bool:
             if kind == KERNEL:
                 values["message"] = messages.get(values["correlationId"], (None, ""))
             values["correlationId"] = outer.get(values["correlationId"], values["correlationId"])
-            _add_op(builder, process, kind, values, devices, place)
+            values["deviceId"] = devices.get(values["deviceId"], values["deviceId"])
+            _add_op(builder, process, kind, values, place)
     if unfinished:
         builder.notes.append(
             f"{unfinished} launches and copies had not ended when the program did."
@@ -555,15 +553,10 @@ def _add(builder: TraceBuilder, process: RecordedProcess, place: int) -> bool:
 
 
 def _add_op(
-    builder: TraceBuilder,
-    process: RecordedProcess,
-    kind: int,
-    row: dict[str, Any],
-    devices: dict[int, Any],
-    place: int,
+    builder: TraceBuilder, process: RecordedProcess, kind: int, row: dict[str, Any], place: int
 ) -> None:
     work = GpuWork(
-        row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
+        row["start"], row["end"], "set", key=(place, row["correlationId"]), device=row["deviceId"],
         stream=row["streamId"], process=place, node=row["graphNodeId"], size=row.get("bytes"),
     )  # fmt: skip
     if kind == KERNEL:

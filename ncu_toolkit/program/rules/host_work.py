@@ -142,9 +142,8 @@ class _Doing:
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
-            other = "runs other code"
             between = f", between the calls at {' and '.join(self.lines)}" * (len(self.lines) > 1)
-            self.words = f"while the host {f'is in {_host.range_words(ranges, us)}' if most else other}{between}."
+            self.words = f"while the host {f'is in {_host.range_words(ranges, us)}' if most else 'runs other code'}{between}."
             advice = _advice(s, late, us, name if most else "", loads)
         own = (each.advice.replace("{workers}", loader.needed) for each in words)
         self.advice = (*own, *advice)

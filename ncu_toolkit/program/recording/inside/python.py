@@ -281,10 +281,8 @@ class WorkerSampling:
         """Load what the child needs while this process can: a lock that another thread holds when
         this one forks is never released in the child."""
         if _makes_worker():
-            try:
+            with contextlib.suppress(OSError, KeyError):
                 self._load()
-            except (OSError, KeyError):
-                pass
 
     def _begin(self) -> None:
         if self.library is not None and _makes_worker():
@@ -342,10 +340,8 @@ def _experiment(path: str, plan: str, done: threading.Event) -> None:
 def _flush() -> None:
     """What the injected library still has, if the program used CUDA."""
     path = os.environ.get("CUDA_INJECTION64_PATH", "")
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            if not path or path not in file.read():
-                return
-        ctypes.CDLL(path).ncu_toolkit_flush()
-    except (OSError, AttributeError):
-        pass
+            used = path and path in file.read()
+        if used:
+            ctypes.CDLL(path).ncu_toolkit_flush()
