@@ -23,6 +23,7 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import shell_word
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.document.card import kernel_label
 from ncu_toolkit.base.model import Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.base.model.profile import Advice
@@ -256,10 +257,8 @@ def _dominant(s: StepFacts, shown: Sequence[StepFinding], known: Judged) -> Iter
     """What takes NAMED of the step or more and is in no finding: a sentence for each kernel, with its
     operator, grid and line, and a report's verdict."""
     taken, costly = {at for finding in shown for at in finding.ops}, any(not x.good for x in shown)
-    kernels: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for at, launch in enumerate(s.launches):
-        if launch is not None:
-            kernels[s.operator(at), launch.function].append(at)
+    functions = {at: launch.function for at, launch in enumerate(s.launches) if launch}
+    kernels = grouped(functions, lambda at: (s.operator(at), functions[at]))
     for (operator, function), places in sorted(kernels.items(), key=lambda each: -s.us(each[1])):
         us = s.us(places)
         if not s.worth(us, NAMED) or s.us(taken.intersection(places)) >= us / 2:
@@ -288,13 +287,12 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
     """Idle time that no finding has, and none of their fixes closes, by what the account calls it."""
     explained = {at for finding in shown for at in finding.gaps}
     gone = {at for finding in shown if finding.edit for at in finding.edit.drops}
-    idle: dict[str, list[float]] = defaultdict(list)
-    for at, gap in enumerate(s.gaps):
-        if at not in explained and gap.before not in gone:
-            idle[gap.key].append(gap.us)
-    for key, times in sorted(idle.items(), key=lambda each: -sum(each[1])):
-        if s.worth(us := sum(times), UNEXPLAINED):
-            label, each = LABELS[key].removeprefix("Idle: "), us / len(times)
+    left = (x for at, x in enumerate(s.gaps) if at not in explained and x.before not in gone)
+    idle = grouped(left, lambda gap: gap.key)
+    times = {key: sum(gap.us for gap in gaps) for key, gaps in idle.items()}
+    for key, us in sorted(times.items(), key=lambda each: -each[1]):
+        if s.worth(us, UNEXPLAINED):
+            label, each = LABELS[key].removeprefix("Idle: "), us / len(idle[key])
             why = f"{label}.{_MORE.get(key, '')}"
             alone = len({(op.process, op.stream) for op in s.trace.ops}) == 1
             if key == "idle: between" and (alone or each <= BETWEEN.value):
@@ -370,10 +368,8 @@ def _uncovered(
 def _kernels(s: StepFacts, known: Judged) -> list[StepFinding]:
     """What counters say of the step's kernels: each kernel's first cause, with the part of the
     kernel's time in the step that it can save. Shapes of one kernel with one cause are one finding."""
-    ops: dict[int, list[int]] = defaultdict(list)
-    for at, op in enumerate(s.ops):
-        if op.kind == "kernel" and op.shape in known:
-            ops[op.shape].append(at)
+    judged = (at for at, op in enumerate(s.ops) if op.kind == "kernel" and op.shape in known)
+    ops = grouped(judged, lambda at: s.ops[at].shape)
     groups: dict[tuple[str, str], list[tuple[Finding, list[int]]]] = defaultdict(list)
     roofs = []
     for shape, places in ops.items():

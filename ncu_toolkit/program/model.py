@@ -66,11 +66,9 @@ class Op(Interval, frozen=True, array_like=True, gc=False):
         return self.process, self.device, self.stream
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Call(Interval, frozen=True, array_like=True, gc=False):
     """A call of the CUDA runtime or driver."""
 
-    start: int
-    end: int
     kind: CallKind
     name: int
     """Its place in `Trace.names`: `cudaLaunchKernel`."""
@@ -80,11 +78,9 @@ class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The user's line that made it, by its place in `Trace.lines`; -1 if unknown."""
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Mark(Interval, frozen=True, array_like=True, gc=False):
     """A range of time on one thread that the program or its framework named."""
 
-    start: int
-    end: int
     kind: MarkKind
     name: int
     """Its place in `Trace.names`."""

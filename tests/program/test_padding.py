@@ -72,14 +72,14 @@ def _read(folder: Path) -> Padding | None:
     return builder.padding
 
 
-def _looks(watch: inside.Padding, frame: FrameType) -> bool:
+def _looks(watch: inside.Batches, frame: FrameType) -> bool:
     return watch.looks(frame.f_code, frame)
 
 
 def test_the_first_batches_of_the_first_function_with_a_mask(
     tmp_path: Path, torch: SimpleNamespace
 ) -> None:
-    watch = inside.Padding(str(tmp_path / "7"), ("site-packages",))
+    watch = inside.Batches(str(tmp_path / "7"), ("site-packages",))
     assert not _looks(watch, other(_rows(3)))
     wanted = [_looks(watch, forward(0, _rows(5, 3))) for _ in range(6)]
     assert wanted == [True, True, True, False, False, False]
@@ -91,7 +91,7 @@ def test_the_first_batches_of_the_first_function_with_a_mask(
 
 
 def test_a_mask_of_padding_says_what_does_not_count(tmp_path: Path, torch: SimpleNamespace) -> None:
-    watch = inside.Padding(str(tmp_path / "7"), ())
+    watch = inside.Batches(str(tmp_path / "7"), ())
     mask = _tensor(np.asarray(_rows(5, 3)) == 0)
     assert not _looks(watch, forward(0, None, mask)), "the first mask of a function counts"
     named = {"key_padding_mask": mask}
@@ -112,21 +112,21 @@ def test_a_mask_of_padding_says_what_does_not_count(tmp_path: Path, torch: Simpl
 def test_other_masks_are_left_alone(
     mask: _Tensor | None, tmp_path: Path, torch: SimpleNamespace
 ) -> None:
-    watch = inside.Padding(str(tmp_path / "7"), ())
+    watch = inside.Batches(str(tmp_path / "7"), ())
     assert not _looks(watch, forward(0, mask))
     assert _read(tmp_path) is None
 
 
 def test_a_capture_is_not_disturbed(tmp_path: Path, torch: SimpleNamespace) -> None:
     torch.cuda.is_current_stream_capturing = lambda: True
-    watch = inside.Padding(str(tmp_path / "7"), ())
+    watch = inside.Batches(str(tmp_path / "7"), ())
     assert _looks(watch, forward(0, _rows(5))), "a later call may not be captured"
     assert _read(tmp_path) is None
 
 
 def test_a_program_goes_on_whatever_fails(tmp_path: Path, torch: SimpleNamespace) -> None:
     del torch.cuda.is_initialized
-    watch = inside.Padding(str(tmp_path / "7"), ())
+    watch = inside.Batches(str(tmp_path / "7"), ())
     assert not _looks(watch, forward(0, _rows(5)))
     assert _read(tmp_path) is None
 

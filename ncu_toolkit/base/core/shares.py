@@ -1,5 +1,6 @@
 """Division of a large report's launches among processes, and of anything by a key."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -28,9 +29,7 @@ def even(lengths: Sequence[int], codes: Sequence[bytes | None], jobs: int) -> li
     least = max(1, -(-total * jobs // PART_BYTES), -(-launches * jobs // PART_LAUNCHES))
     if least > count:
         count = least if least == 1 else -(-least // jobs) * jobs
-    groups: dict[object, list[int]] = {}
-    for index, code in enumerate(codes):
-        groups.setdefault(index if code is None else code, []).append(index)
+    groups = grouped(range(launches), lambda at: at if codes[at] is None else codes[at])
     pieces: list[list[int]] = []
     for group in groups.values():
         room = 0
@@ -54,6 +53,14 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     found: dict[Key, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
+    return found
+
+
+def summed(pairs: Iterable[tuple[Key, float]]) -> defaultdict[Key, float]:
+    """Numbers added up by their key, in the order in which they come."""
+    found: defaultdict[Key, float] = defaultdict(float)
+    for key, number in pairs:
+        found[key] += number
     return found
 
 

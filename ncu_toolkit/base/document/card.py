@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.core.units import LEAST_GAIN
 
 State = Literal["slow", "roof", "unknown", "incomplete", "together"]
@@ -343,10 +344,7 @@ def cut_apart(names: Sequence[str], longest: int) -> list[str]:
     makes two the same, around what tells them apart. Of `old → new` each is cut by itself."""
     shown = {name: _halves(name, longest) for name in names}
     for _ in range(3 * (longest >= _APART)):  # what tells all apart may not tell two of them apart
-        alike: dict[str, list[str]] = {}
-        for name, short in shown.items():
-            alike.setdefault(short, []).append(name)
-        same = [group for group in alike.values() if len(group) > 1]
+        same = [x for x in grouped(shown, shown.__getitem__).values() if len(x) > 1]
         shown |= {name: _around(name, group, longest) for group in same for name in group}
     return [shown[name] for name in names]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import shell_word, visible
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.core.units import counted, shortlist
 from ncu_toolkit.base.document.card import NAME, kernel_name
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
@@ -319,10 +320,7 @@ def _apart(rows: Sequence[tuple[Side, ...]]) -> list[str]:
     """The grid, else the block, of each row whose name another row has with a different one."""
     names = [tuple(side.name for side in row) for row in rows]
     words = dict.fromkeys(range(len(rows)), "")
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for at, name in enumerate(names):
-        alike.setdefault(name, []).append(at)
-    for held in alike.values():
+    for held in grouped(range(len(names)), names.__getitem__).values():
         for what in ("block", "grid"):
             sizes = {at: _sizes(rows[at], what) for at in held}
             if len({*sizes.values()}) > 1 and all(sizes.values()):

@@ -18,6 +18,7 @@ from typing import Final
 
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem
 from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.card import Card
 from ncu_toolkit.base.metrics.registry import REGISTRY
@@ -492,10 +493,7 @@ def pair_up(
 
 
 def _by_name(sides: Sides, label: Callable[[str], str]) -> dict[str, list[Key]]:
-    found: dict[str, list[Key]] = {}
-    for key, side in sides.items():
-        found.setdefault(label(side.name), []).append(key)
-    return found
+    return grouped(sides, lambda key: label(sides[key].name))
 
 
 def _named(name: str, sides: Sides, which: str) -> list[Key]:

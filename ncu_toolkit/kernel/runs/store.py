@@ -299,14 +299,11 @@ def parse_key(folder: Path, run: Run) -> str:
 def tie(profiles: Sequence[Profile], cases: Sequence[RunCase]) -> tuple[Profile, ...]:
     """Give every profile the context of its case, found by NVTX range in the report of the case."""
     by_marker = {case.marker: case for case in cases}
-    groups: dict[str, list[int]] = {}
-    for index, profile in enumerate(profiles):
-        name = next((name for name in profile.launch.nvtx if name in by_marker), None)
-        if name is not None and _holds(by_marker[name], profile):
-            groups.setdefault(name, []).append(index)
+    names = (next((x for x in each.launch.nvtx if x in by_marker), "") for each in profiles)
+    named = {i: x for i, x in enumerate(names) if x and _holds(by_marker[x], profiles[i])}
     tied = list(profiles)
     rung_of = cache(find_rung)  # a rung has cases of several sizes
-    for name, indices in groups.items():
+    for name, indices in grouped(named, named.__getitem__).items():
         case = by_marker[name]
         times = [profiles[i].duration_us or 0.0 for i in indices]
         total = sum(times)

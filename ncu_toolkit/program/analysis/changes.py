@@ -12,6 +12,7 @@ from typing import Any, Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.base.document.card import whole_percent
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
 from ncu_toolkit.base.document.views import Answer, BarChart
@@ -153,11 +154,12 @@ def compare_programs(
     Raises:
         InputProblem: a trace cannot be read, or two are of different programs.
     """
-    sides = []
+    sides: list[dict[gate.Key, TraceResult]] = []
     for programs in (old, new):
         for error in programs.errors:
             raise error
-        sides.append({_key(x, len(programs.found)): x for x, _ in programs.found})
+        many = len(programs.found) > 1
+        sides.append({(Path(x.path).name * many, "", ""): x for x, _ in programs.found})
     scales = {key: _alike(x, sides[1][key]) for key, x in sides[0].items() if key in sides[1]}
     made = [
         {key: _side(x, scales.get(key, (1.0, 1.0))[at]) for key, x in held.items()}
@@ -172,10 +174,6 @@ def compare_programs(
         if before and after:
             changes.append(StepChange(pair, before, after, scales.get(one, (1.0, 1.0))))
     return comparison, tuple(changes)
-
-
-def _key(result: TraceResult, of: int) -> gate.Key:
-    return (Path(result.path).name if of > 1 else "", "", "")
 
 
 def _side(result: TraceResult, scale: float) -> gate.Side:
@@ -231,11 +229,11 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
 
 def _names(found: ProgramDiagnosis) -> Mapping[str, float]:
     """The GPU's time by kernel."""
-    times: defaultdict[str, float] = defaultdict(float)
-    for op, us in zip(found.step.ops, found.account.exclusive_us, strict=True):
-        if op.kind == "kernel":
-            times[found.step.trace.shapes[op.shape].kernel] += us
-    return times
+    shapes, timed = (
+        found.step.trace.shapes,
+        zip(found.step.ops, found.account.exclusive_us, strict=True),
+    )
+    return summed((shapes[op.shape].kernel, us) for op, us in timed if op.kind == "kernel")
 
 
 def _part_in(times: Mapping[str, float], others: Mapping[str, float]) -> float:

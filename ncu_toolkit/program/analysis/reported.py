@@ -5,13 +5,13 @@ order and what each takes alone: no time between them, no copies, no host."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ncu_toolkit.base.core.safe import shell_word, visible
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.document.card import Card
 from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer
 from ncu_toolkit.base.model import Device, Diagnosis, Launch
@@ -129,9 +129,7 @@ def of_launches(launches: Sequence[ReportedLaunch]) -> ReportedProgram | None:
     from ncu_toolkit.program.traces.step import find_step
 
     trace = trace_of(ran)
-    alike: defaultdict[int, list[int]] = defaultdict(list)
-    for at, op in enumerate(trace.ops):
-        alike[op.shape].append(at)
+    alike = grouped(range(len(trace.ops)), lambda at: trace.ops[at].shape)
     known = {}
     for shape, places in alike.items():
         usual = places[typical([ran[at].us for at in places])]

@@ -8,6 +8,7 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import shell_word, visible
+from ncu_toolkit.base.core.shares import grouped, summed
 from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.card import (
     COVERAGE,
@@ -15,7 +16,6 @@ from ncu_toolkit.base.document.card import (
     Card,
     CodeLine,
     State,
-    Strip,
     UnitBar,
     cut_apart,
     gain_text,
@@ -102,9 +102,8 @@ def step_kernels(
     found = []
     for group in groups(step, account):
         launch = trace.shapes[group.shape]
-        times: Counter[str] = Counter()
-        for at in group.ops:
-            times[line_of(trace, ops[at].call)] += ops[at].end - ops[at].start
+        ran = [ops[at] for at in group.ops]
+        times = summed((line_of(trace, op.call), op.end - op.start) for op in ran)
         line = max(times, key=times.__getitem__, default="")
         text = (known or {}).get(group.shape, (None, None))[1]
         share, kind = group.us / (account.wall_us or 1.0), kernel_class(launch).label
@@ -121,11 +120,8 @@ def line_of(trace: Trace, call: int) -> str:
 def line_times(found: ProgramDiagnosis, finding: StepFinding) -> dict[str, float]:
     """The time of a finding's launches by the user's line; "" for those of no known one. Empty where
     the finding is about idle time more than about them."""
-    trace, ops = found.step.trace, found.step.ops
-    times: dict[str, float] = {}
-    for at in finding.ops:
-        line = line_of(trace, ops[at].call)
-        times[line] = times.get(line, 0.0) + found.account.exclusive_us[at]
+    trace, ops, us = found.step.trace, found.step.ops, found.account.exclusive_us
+    times = summed((line_of(trace, ops[at].call), us[at]) for at in finding.ops)
     idle = sum(found.account.gaps[at].us for at in finding.gaps)
     return times if idle <= sum(times.values()) else {}
 
@@ -156,12 +152,15 @@ def program_answer(
     rows = step_kernels(step, account, known)
     lead = _lead(found, rows)
     shown = costly[: max(0, min(cards, top) - (lead is not None))]
+    # the step without its first cause, where one was found and that saves enough to be seen
+    drawn = [] if lead or step.how == "whole" else shown[:1]
+    drawn = [x for x in drawn if x.ceiling_us >= _WORTH * account.wall_us]
     first, *others = ([lead] if lead else []) + [_card(found, x, known=known) for x in shown]
     first = replace(
         first, summary=" ".join((*of_run(found), first.summary)),
         bars=_bars(account, rows), of=f"where {f'the {step.word}' if step.trace.timed else 'kernel time'} goes",
         basis=_idle(account, step.word), then=_then(found, costly, 0 if lead else 1), missing=lacking(step.trace),
-        next=next_command, strip=_strip(found) if shown and not lead else None,
+        next=next_command, strip=strip_of(found, drawn, "this fix"),
     )  # fmt: skip
     slowed = [_SLOWED] * _idling(found)
     points = (*found.notes, step.description, *slowed, *_without_lines(found, known or {}))
@@ -170,13 +169,6 @@ def program_answer(
         points=tuple(visible(each) for each in points if each not in first.summary),
         tables=(_kernels(rows, top, flags, step),), notes=tuple(map(visible, step.trace.notes)),
     )  # fmt: skip
-
-
-def _strip(found: ProgramDiagnosis) -> Strip | None:
-    """The step without its first cause, where a step was found and that saves enough to be seen."""
-    first, steady = found.costly[0], found.step.how != "whole"
-    seen = first.ceiling_us >= _WORTH * found.account.wall_us
-    return strip_of(found, [first], "this fix") if steady and seen else None
 
 
 def of_run(found: ProgramDiagnosis) -> Iterator[str]:
@@ -474,14 +466,11 @@ def _then(
 def _bars(account: Account, kernels: Sequence[StepKernel]) -> tuple[UnitBar, ...]:
     """The parts of the step, at most _BARS. Idle time is one; kernels of no class have names."""
     wall = account.wall_us or 1.0
-    times, labels = dict[str, float](), dict[str, str]()
     parts = [(x.key, visible(x.label), x.us) for x in account.parts if x.key != "other"]
     own = [each for each in kernels if kernel_class(each.launch).id == "other"]
     parts += [(f"other: {x.launch.kernel}", f"{label_of(x.launch)} (kernel)", x.us) for x in own]
-    for key, label, us in parts:
-        key = _IDLE if key.startswith(_IDLE) else key
-        labels[key] = "GPU idle" if key == _IDLE else label
-        times[key] = times.get(key, 0.0) + us
+    parts = [(_IDLE, "GPU idle", x[2]) if x[0].startswith(_IDLE) else x for x in parts]
+    labels, times = {key: label for key, label, _ in parts}, summed(x[::2] for x in parts)
     ordered = sorted(times, key=lambda key: -times[key])
     large = [key for key in ordered if times[key] >= _SMALL * wall]
     most = _BARS if len(ordered) <= _BARS and len(large) == len(ordered) else _BARS - 1
@@ -516,9 +505,7 @@ def lacking(trace: Trace) -> str:
 
 def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -> Table:
     """A row for each name, whatever the grids and template arguments."""
-    alike: dict[str, list[StepKernel]] = {}
-    for each in kernels:
-        alike.setdefault(label_of(each.launch, _LONGEST), []).append(each)
+    alike = grouped(kernels, lambda each: label_of(each.launch, _LONGEST))
     labels, lines = [*alike], {row[0].line for row in alike.values()}
     labels.sort(key=lambda label: -_time(alike[label]))
     left, labels = [alike[label] for label in labels[top:]], labels[:top]

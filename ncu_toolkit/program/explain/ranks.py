@@ -118,19 +118,17 @@ def _exchanges(job: Job) -> Table:
         Spec("waiting", cell=lambda row: _time(row.waiting_us)),
     ]  # fmt: skip
     note = ""
+
+    def reached(row: Exchange) -> str:
+        of_link = f" ({whole_percent(row.bandwidth / link)})" if row.bandwidth and link else ""
+        return units.si(row.bandwidth, "B/s") + of_link if row.bandwidth else "–"
+
     if any(row.bandwidth for row in job.exchanges):
         specs[2:2] = [
             Spec("message", cell=lambda row: units.si(row.size, "B") if row.size else "–")
         ]
-        specs.append(Spec("bus bandwidth", cell=lambda row: _reached(row, link)))
+        specs.append(Spec("bus bandwidth", cell=reached))
         note = "Bus bandwidth as nccl-tests counts it, from when all ranks are there."
         if link:
             note += f" NVLink's data sheet: {units.si(link, 'B/s')} each way, where all GPUs are in one host."
     return table("Collectives, mean of the ranks", specs, job.exchanges, note)
-
-
-def _reached(row: Exchange, link: float | None) -> str:
-    if not row.bandwidth:
-        return "–"
-    of_link = f" ({whole_percent(row.bandwidth / link)})" if link else ""
-    return units.si(row.bandwidth, "B/s") + of_link

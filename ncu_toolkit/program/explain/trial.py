@@ -48,8 +48,7 @@ def trial_answer(trial: ProgramTrial, *, trace: str = "") -> Answer:
 def tried_lines(trial: ProgramTrial) -> list[str]:
     """What was tried in a program, for the answer to its trace: the best setting, and those without a gain."""
     lines = []
-    best = trial.best
-    if best is not None:
+    if best := trial.best:
         lines.append(
             f"Tried: {_name(best)} took the {trial.word} from {' to '.join(measured(best).split(' → '))}."
         )

@@ -17,6 +17,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.cache import without_collector
 from ncu_toolkit.base.core.files import make_folder, write_atomic
 from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.base.core.units import counted
 from ncu_toolkit.base.document.card import (
     BarKind,
@@ -294,12 +295,9 @@ def _laid(
     if len(small) > 1:
         within = [each for each in within if each.us >= least * whole]
         rest = _Node(small[0].kind if len({each.kind for each in small}) == 1 else "")
-        rest.name = f"{len(small)} more"
-        for each in small:
-            rest.us += each.us
-            rest.count += each.count
-            for cause, us in each.saved.items():
-                rest.saved[cause] += us
+        rest.name, rest.count = f"{len(small)} more", sum(each.count for each in small)
+        rest.us = sum(each.us for each in small)
+        rest.saved = summed(pair for each in small for pair in each.saved.items())
         rest.what = units.shortlist([each.name for each in small], 3)
         within.append(rest)
     for each in within:
@@ -404,9 +402,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     def label(part: AccountPart) -> str:
         return f"{visible(part.label)}: {units.duration(part.us)}, {units.percent(share(part), 2)}"
 
-    shares: dict[str, float] = defaultdict(float)
-    for part in account.parts:
-        shares[_kind(part.key)] += share(part)
+    shares = summed((_kind(part.key), share(part)) for part in account.parts)
     ranked = sorted(account.parts, key=lambda part: (part.key.startswith(_IDLE), -part.us))
     busy = [part for part in account.parts if not part.key.startswith(_IDLE)]
     idle = wall - sum(part.us for part in busy)
@@ -491,19 +487,15 @@ def _launches(
 
 def _caller(found: ProgramDiagnosis, callers: Sequence[str], group: LaunchGroup) -> Cell:
     """The line or operator that launches most of them, by time."""
-    times: dict[str, float] = defaultdict(float)
-    for at in group.ops:
-        times[callers[at]] += found.account.exclusive_us[at]
+    times = summed((callers[at], found.account.exclusive_us[at]) for at in group.ops)
     most, others = max(times, key=times.__getitem__), len(times) - 1
     return text(f"{most} and {others} more" if others else most, code=True)
 
 
 def _cause(found: ProgramDiagnosis, of_op: _Saved, group: LaunchGroup) -> tuple[str, float]:
     """The finding that saves most of a kind of launch, and how much."""
-    times: dict[int, float] = defaultdict(float)
-    for at in group.ops:
-        for each, part in of_op.get(at, {}).items():
-            times[each] += part * found.account.exclusive_us[at]
+    own = ((at, *each) for at in group.ops for each in of_op.get(at, {}).items())
+    times = summed((each, part * found.account.exclusive_us[at]) for at, each, part in own)
     which, us = max(times.items(), key=lambda item: item[1], default=(-1, 0.0))
     return (program.title_of(found, found.costly[which]), us) if us else ("", 0.0)
 

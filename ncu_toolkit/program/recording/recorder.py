@@ -139,6 +139,7 @@ _PROBLEMS: Final = (
 
 #: Makes one clock's times another's.
 Clock = Callable[[Any], Any]
+_Frames = Callable[[int], list[tuple[str, str, int]]]
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,7 @@ def cupti_libraries(command: Sequence[str]) -> tuple[str, ...]:
     """CUPTI libraries in the order in which the recorder tries them: those of the program's own
     Python, of this one, of the CUDA toolkit, and the loader's."""
     program = shutil.which(command[0]) if command else None
-    prefixes = [Path(program).parent.parent] if program else []
-    sites = [site for top in prefixes for site in top.glob("lib/python3*/site-packages")]
+    sites = [*Path(program).parent.parent.glob("lib/python3*/site-packages")] if program else []
     sites += [Path(entry) for entry in sys.path if entry]
     folders = [site / "nvidia" / name / "lib" for site in sites for name in ("cu13", "cuda_cupti")]
     nvcc = shutil.which("nvcc")
@@ -296,10 +296,8 @@ def _watched(process: Child, folder: Path, asked: RecordOptions) -> int:
         return process.wait()
     began, look = time.monotonic(), 2.0
     while True:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_POLL)
-        except subprocess.TimeoutExpired:
-            pass
         spent = time.monotonic() - began
         enough = bool(asked.seconds) and spent > asked.seconds
         if not enough and asked.enough is not None and spent > look:
@@ -346,22 +344,20 @@ class RecordedProcess:
 
     def devices(self) -> dict[int, tuple[bytes, Device]]:
         """Its GPUs by their number there, each with its UUID: the same in all processes."""
-        return {
-            int(row["id"]): (
-                bytes(row["uuid"]),
-                Device(
-                    name=self.names.get(int(row["name"]), "an unknown GPU"),
-                    cc=(int(row["computeCapabilityMajor"]), int(row["computeCapabilityMinor"])),
-                    sm_count=int(row["numMultiprocessors"]),
-                    l2_bytes=int(row["l2CacheSize"]),
-                    memory_bytes=int(row["globalMemorySize"]),
-                    max_sm_hz=1e3 * int(row["coreClockRate"]),
-                    max_warps_per_sm=int(row["maxWarpsPerMultiprocessor"]),
-                    index=int(row["id"]),
-                ),
+        found = {}
+        for memory, l2, clock, sms, warps, *cc, number, uuid, name in self.rows(_DEVICE).tolist():
+            device = Device(
+                self.names.get(name, "an unknown GPU"),
+                (cc[0], cc[1]),
+                sm_count=sms,
+                l2_bytes=l2,
+                memory_bytes=memory,
+                max_sm_hz=1e3 * clock,
+                max_warps_per_sm=warps,
+                index=number,
             )
-            for row in self.rows(_DEVICE)
-        }
+            found[number] = uuid, device
+        return found
 
 
 def _process(path: Path) -> RecordedProcess:
@@ -454,9 +450,8 @@ def _read(folder: Path, program: str) -> Trace:
         notes.append(f"The program used the GPU from {working} processes.")
     for path in sorted(folder.glob("*.error")):
         text = path.read_text(encoding="utf-8", errors="replace").strip()
-        notes.append(
-            f"Lines are not known: {text.splitlines()[-1] if text else 'no reason given'}."
-        )
+        reason = text.splitlines()[-1] if text else "no reason given"
+        notes.append(f"Lines are not known: {reason}.")
     builder.notes += list(dict.fromkeys(notes))
     _add_arrays(builder, folder)
     return builder.trace(f"ncu-toolkit {__version__}")
@@ -547,7 +542,8 @@ def _add(builder: TraceBuilder, process: RecordedProcess, place: int) -> bool:
             if kind == KERNEL:
                 values["message"] = messages.get(values["correlationId"], (None, ""))
             values["correlationId"] = outer.get(values["correlationId"], values["correlationId"])
-            _add_op(builder, process, kind, values, devices, place)
+            values["deviceId"] = devices.get(values["deviceId"], values["deviceId"])
+            _add_op(builder, process, kind, values, place)
     if unfinished:
         builder.notes.append(
             f"{unfinished} launches and copies had not ended when the program did."
@@ -557,15 +553,10 @@ def _add(builder: TraceBuilder, process: RecordedProcess, place: int) -> bool:
 
 
 def _add_op(
-    builder: TraceBuilder,
-    process: RecordedProcess,
-    kind: int,
-    row: dict[str, Any],
-    devices: dict[int, Any],
-    place: int,
+    builder: TraceBuilder, process: RecordedProcess, kind: int, row: dict[str, Any], place: int
 ) -> None:
     work = GpuWork(
-        row["start"], row["end"], "set", key=(place, row["correlationId"]), device=devices.get(row["deviceId"], row["deviceId"]),
+        row["start"], row["end"], "set", key=(place, row["correlationId"]), device=row["deviceId"],
         stream=row["streamId"], process=place, node=row["graphNodeId"], size=row.get("bytes"),
     )  # fmt: skip
     if kind == KERNEL:
@@ -676,7 +667,7 @@ def _add_samples(
     place, clock = next(iter(places.values()))
     others = len(places)
     for path in sorted(folder.glob("*.samples")):
-        rows, callers, functions, more = _samples(path)
+        rows, frames, more = _samples(path)
         notes += more
         if path.stem in places:
             place, clock = places[path.stem]
@@ -687,20 +678,15 @@ def _add_samples(
         stacks: dict[int, int] = {}
         for start, end, (_, _, stack, thread) in zip(starts, ends, rows, strict=True):
             if stack not in stacks:
-                frames = _frames(stack, callers, functions)
-                stacks[stack] = builder.stack(tuple(builder.frame(*each) for each in frames))
+                stacks[stack] = builder.stack(tuple(builder.frame(*x) for x in frames(stack)))
             builder.sample(start, end, stacks[stack], (thread, place))
     return notes
 
 
-def _samples(
-    path: Path,
-) -> tuple[
-    list[tuple[int, ...]], dict[int, tuple[int, ...]], dict[int, tuple[str, str]], list[str]
-]:
-    """Samples (start, length, place, thread), places on stacks (caller, function, line) and functions
-    (name, file) by their numbers, and notes of one process, as recorder.c wrote them. The last line of
-    a process that was killed may be cut off."""
+def _samples(path: Path) -> tuple[list[tuple[int, ...]], _Frames, list[str]]:
+    """Samples (start, length, place on a stack, thread), what gives function, file and line of the
+    frames at such a place, the outermost first, and notes of one process, as recorder.c wrote them. The
+    last line of a process that was killed may be cut off."""
     rows, callers = list[tuple[int, ...]](), dict[int, tuple[int, ...]]()
     functions, notes = dict[int, tuple[str, str]](), list[str]()
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
@@ -718,18 +704,15 @@ def _samples(
                 notes.append(f"{rest[:1].upper()}{rest[1:]}.")
         except (ValueError, IndexError):
             continue
-    return rows, callers, functions, notes
 
+    def frames(stack: int) -> list[tuple[str, str, int]]:
+        found: list[tuple[str, str, int]] = []
+        while stack in callers and len(found) < _DEEPEST:
+            stack, function, line = callers[stack]
+            found.append((*functions.get(function, ("?", "?")), line))
+        return found[::-1]
 
-def _frames(
-    stack: int, callers: dict[int, tuple[int, ...]], functions: dict[int, tuple[str, str]]
-) -> list[tuple[str, str, int]]:
-    """Function, file and line of a stack's frames, the outermost first."""
-    frames: list[tuple[str, str, int]] = []
-    while stack in callers and len(frames) < _DEEPEST:
-        stack, function, line = callers[stack]
-        frames.append((*functions.get(function, ("?", "?")), line))
-    return frames[::-1]
+    return rows, frames, notes
 
 
 def _lines(process: RecordedProcess) -> Callable[[int, int], str]:
@@ -748,15 +731,12 @@ def _lines(process: RecordedProcess) -> Callable[[int, int], str]:
         int(thread): (times[rows["thread"] == thread], rows[rows["thread"] == thread])
         for thread in numpy.unique(rows["thread"])
     }
-    main = threads.get(process.number)
+    main = threads.get(process.number, (times[:0], rows[:0]))
 
     def found(at: int, thread: int) -> str:
-        mine = threads.get(thread, main)
-        before = -1 if mine is None else int(mine[0].searchsorted(at, "right")) - 1
-        if mine is None or before < 0:
-            return ""
-        row = mine[1][before]
-        path = files.get(int(row["code"]), "")
-        return f"{path}:{row['line']}" if path else ""
+        began, mine = threads.get(thread, main)
+        before = int(began.searchsorted(at, "right")) - 1
+        path = files.get(int(mine[before]["code"]), "") if before >= 0 else ""
+        return f"{path}:{mine[before]['line']}" if path else ""
 
     return found

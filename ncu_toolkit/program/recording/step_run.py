@@ -11,7 +11,7 @@ import math
 import re
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.kernel.gpu.runner import Session
 from ncu_toolkit.kernel.report.redact import redact_text
 from ncu_toolkit.kernel.runs import store
@@ -129,14 +130,10 @@ def choose(step: Step, limits: Limits) -> tuple[int, ...]:
     costs a launch for each of its grids, so names with much time for what they cost come first."""
     shapes, account = step.trace.shapes, account_of(step)
     most, seconds, _ = limits
-    count = Counter[str]()
-    cost: defaultdict[str, float] = defaultdict(float)
-    time: defaultdict[str, float] = defaultdict(float)
-    for group in choice.groups(step, account):
-        name = shapes[group.shape].kernel
-        count[name] += 1
-        cost[name] += _LAUNCH_S + _PASSES * group.us / len(group.ops) * 1e-6
-        time[name] += group.us
+    named = [(shapes[group.shape].kernel, group) for group in choice.groups(step, account)]
+    count = Counter(name for name, _ in named)
+    cost = summed((name, _LAUNCH_S + _PASSES * x.us / len(x.ops) * 1e-6) for name, x in named)
+    time = summed((name, group.us) for name, group in named)
     chosen = [group.shape for group in choice.choose(step, account, most)]
     names = dict.fromkeys(shapes[each].kernel for each in chosen)
     taken: set[str] = set()
@@ -234,7 +231,9 @@ def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
 
     def has_steps(folder: Path) -> bool:
         nonlocal done
-        done = _has_steps(folder, job.steps)
+        with contextlib.suppress(ToolkitError):
+            step = find_step(recorder.read_recording(folder))
+            done = step.how != "whole" and len(step.windows) >= job.steps
         return done
 
     if job.steps:
@@ -360,12 +359,3 @@ def _patience(step: Step, recorded: float) -> float:
 def _steady(step: Step) -> Window:
     """The second steady step: the first may still be that of a tuner."""
     return step.windows[min(1, len(step.windows) - 1)]
-
-
-def _has_steps(folder: Path, steps: int) -> bool:
-    """Whether what is recorded so far holds that many steady steps."""
-    try:
-        step = find_step(recorder.read_recording(folder))
-    except ToolkitError:
-        return False
-    return step.how != "whole" and len(step.windows) >= steps

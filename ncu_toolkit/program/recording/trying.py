@@ -448,10 +448,7 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             each.clear(signal.SIGKILL)
 
     def recorded(
-        self,
-        variant: TryVariant,
-        asked: recorder.RecordOptions,
-        following: Sequence[TryVariant] = (),
+        self, variant: TryVariant, asked: recorder.RecordOptions, following: Sequence[TryVariant]
     ) -> tuple[TryRun, Trace | None]:
         """One run, and its trace where there is one.
 

@@ -2,7 +2,7 @@
 `Account.gaps`. All facts are computed once, when first asked for; times are microseconds."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final, Literal
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.shares import grouped, summed
 from ncu_toolkit.base.model import Device, Evidence, Launch, NoFinding, Profile
 from ncu_toolkit.kernel.diagnosis import kernel
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
@@ -132,9 +133,7 @@ class StepFacts:
     @cached_property
     def queues(self) -> tuple[tuple[int, ...], ...]:
         """Work of each stream in the order in which it ran."""
-        found: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-        for at, op in enumerate(self.ops):
-            found[op.queue].append(at)
+        found = grouped(range(len(self.ops)), lambda at: self.ops[at].queue)
         return tuple(map(tuple, found.values()))
 
     def us(self, places: Iterable[int]) -> float:
@@ -222,24 +221,17 @@ class StepFacts:
     def ranges(self) -> dict[tuple[int, int], list[Mark | Call]]:
         """Of each thread of a process, by start: operators, ranges, and long calls of CUDA that wait
         for no work of the GPU (loading code, making a graph)."""
-        found: dict[tuple[int, int], list[Mark | Call]] = defaultdict(list)
         marks = (mark for mark in self.trace.marks if mark.kind != "step")
         long = (call for call in self.trace.calls if call.kind in _ALONE)
         calls = (call for call in long if call.end - call.start >= OTHER_WORK_US * 1e3)
-        ranges: tuple[Mark | Call, ...] = (*marks, *calls)
-        for each in ranges:
-            found[each.process, each.thread].append(each)
-        for own in found.values():
-            own.sort(key=lambda each: (each.start, -each.end))
-        return found
+        ranges: list[Mark | Call] = [*marks, *calls]
+        ranges.sort(key=lambda each: (each.start, -each.end))
+        return grouped(ranges, lambda each: (each.process, each.thread))
 
     @cached_property
     def samples(self) -> dict[tuple[int, int], list[Sample]]:
         """Python's stacks of each thread of a process, by their start."""
-        found: dict[tuple[int, int], list[Sample]] = defaultdict(list)
-        for sample in self.trace.samples:
-            found[sample.process, sample.thread].append(sample)
-        return found
+        return grouped(self.trace.samples, lambda each: (each.process, each.thread))
 
     def where(self, places: Iterable[int]) -> tuple[str, ...]:
         """The user's lines that queued work, those with most time first."""
@@ -256,10 +248,7 @@ class StepFacts:
 
     def lines(self, timed: Iterable[tuple[Call | None, float]]) -> tuple[str, ...]:
         """The user's lines of calls with their time, those with most of it first."""
-        time: dict[int, float] = defaultdict(float)
-        for call, us in timed:
-            if call is not None and call.line >= 0:
-                time[call.line] += us
+        time = summed((call.line, us) for call, us in timed if call and call.line >= 0)
         lines = sorted(time, key=lambda line: -time[line])
         return tuple(self.trace.lines[line] for line in lines[:_LINES])
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.cache import remembered
+from ncu_toolkit.base.core.shares import grouped, summed
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import OTHER_WORK_US, Call, Mark, Op, PythonFrame, Sample
 from ncu_toolkit.program.rules._facts import StepFacts
@@ -227,19 +228,14 @@ def dispatching(s: StepFacts) -> list[Away]:
 def functions_of(s: StepFacts, stacks: Mapping[int, float]) -> list[HostTime]:
     """What stacks are named for, those with most time first; `_place_of_name` says how a function is
     chosen."""
-    groups: dict[tuple[str, str], list[tuple[list[PythonFrame], int, float]]] = defaultdict(list)
-    for stack, us in stacks.items():
-        frames = [s.trace.frames[at] for at in s.trace.stacks[stack]]
-        if frames:
-            at = _place_of_name(frames)
-            groups[frames[at].function, frames[at].file].append((frames, at, us))
-    found = []
-    for group in groups.values():
+    trace, found = s.trace, []
+    known = (([trace.frames[at] for at in trace.stacks[x]], us) for x, us in stacks.items())
+    named = [(frames, _place_of_name(frames), us) for frames, us in known if frames]
+    for group in grouped(named, lambda x: (x[0][x[1]].function, x[0][x[1]].file)).values():
         us = sum(each for _, _, each in group)
+        shown = summed((frames[at], time) for frames, at, time in group)
         lines: dict[str, float] = defaultdict(float)
-        shown: dict[PythonFrame, float] = defaultdict(float)
         for frames, at, time in group:
-            shown[frames[at]] += time
             own = (frame for frame in reversed(frames[:at]) if own_code(frame.file))
             lines[next(map(place_of, own), "")] += time
         most, line = max(shown, key=shown.__getitem__), max(lines, key=lines.__getitem__)

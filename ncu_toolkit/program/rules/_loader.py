@@ -4,12 +4,12 @@ deliver batches as fast as the step takes them."""
 import math
 import re
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import PythonFrame
 from ncu_toolkit.program.rules._facts import LOADER_RANGE, StepFacts
@@ -159,10 +159,7 @@ class Loader:
                 working = {at: us for at, us in seen.items() if not self._waits(at)}
                 known.append((sum(seen.values()), working, own[0].start, own[-1].end))
         busy = [each for each in known if sum(each[1].values()) >= _HARDLY * each[0]] or known
-        working = defaultdict[int, float](float)
-        for _, stacks, _, _ in busy:
-            for at, us in stacks.items():
-                working[at] += us
+        working = summed(pair for _, stacks, _, _ in busy for pair in stacks.items())
         lives = [each[2:] for each in busy]
         many = max((sum(a <= start < b for a, b in lives) for start, _ in lives), default=0)
         ranks = len({op.process for op in self.s.trace.ops})

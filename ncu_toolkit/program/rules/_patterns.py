@@ -33,13 +33,14 @@ _LETTERS: Final = {
     "rsqrt": "r", "tanh": "t", "erf": "e", "exp": "x", "log": "g", "sum": "S", "max": "M", "copy": "c",
     "where": "w", "gather": "i", "fill": "f", "random": "f", "dropout": "o", "addcmul": "A", "addcdiv": "D", "lerp": "L",
 }  # fmt: skip
-#: Subtraction is addition with a factor in PyTorch, and division by a number a multiplication.
+#: In the order in which they are looked for. Subtraction is addition with a factor in PyTorch, and division
+#: by a number a multiplication.
 _COMPOSED: Final = {
-    "norm": re.compile(r"c?p?[mv][aupdmvc]{0,5}[qr][ac]?[ud][uac]{0,2}"),
-    "softmax": re.compile(r"M[ac]{0,2}xc?Sc?[du]"),
-    "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
     "cross-entropy": re.compile(r"(?:M[ac]{0,2})?xSg[aui]{0,3}[mS]?"),
-}  # fmt: skip
+    "softmax": re.compile(r"M[ac]{0,2}xc?Sc?[du]"),
+    "norm": re.compile(r"c?p?[mv][aupdmvc]{0,5}[qr][ac]?[ud][uac]{0,2}"),
+    "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
+}
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
 SEQUENCE: Final = Threshold(
@@ -136,15 +137,17 @@ def attention(s: StepFacts) -> tuple[AttentionParts, ...]:
         return tuple(s.ops[at].shape for at in (each.first, *each.between, each.last))
 
     times = Counter(map(shapes, found))
-    return tuple(
-        e for e in found if times[shapes(e)] > 1 or (batched(s, e.first) and batched(s, e.last))
-    )
+    return tuple(e for e in found if times[shapes(e)] > 1 or batched(s, e))
 
 
-def batched(s: StepFacts, at: int) -> bool:
-    """Whether a product is of many matrices: its operator or its grid says so."""
-    grid = getattr(s.launches[at], "grid", None)
-    return (grid and grid[2] > 1) or any(name.startswith(_BATCHED) for name in s.operators[at])
+def batched(s: StepFacts, parts: AttentionParts) -> bool:
+    """Whether both products are of many matrices: their operators or their grids say so."""
+
+    def many(at: int) -> bool:
+        grid = getattr(s.launches[at], "grid", None)
+        return (grid and grid[2] > 1) or any(name.startswith(_BATCHED) for name in s.operators[at])
+
+    return many(parts.first) and many(parts.last)
 
 
 def _bias(s: StepFacts, queue: tuple[int, ...], between: tuple[int, ...]) -> tuple[int, ...]:
@@ -177,16 +180,12 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
     taken = {at for each in attention(s) for at in each.between}
     for queue in s.queues:
         text = letters(s, queue)
-        for name, places in _losses(s, queue, text):
+        matches = ((name, x) for name, form in _COMPOSED.items() for x in form.finditer(text))
+        others = ((name, queue[match.start() : match.end()]) for name, match in matches)
+        for name, places in (*_losses(s, queue, text), *others):
             if places and not taken.intersection(places):
                 taken.update(places)
                 found.setdefault(name, []).append(tuple(places))
-        for name in ("cross-entropy", "softmax", "norm", "GELU"):
-            for match in _COMPOSED[name].finditer(text):
-                group = queue[match.start() : match.end()]
-                if not taken.intersection(group):
-                    taken.update(group)
-                    found.setdefault(name, []).append(group)
     return {name: tuple(groups) for name, groups in found.items()}
 
 

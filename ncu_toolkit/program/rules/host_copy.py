@@ -24,11 +24,11 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device"; PCI Expr
 base/hardware/specs.py.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.hardware.specs import Link, host_link
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit, StepFinding
@@ -108,10 +108,8 @@ def _tiny(s: StepFacts) -> StepFinding | None:
             rows[-1].append(at)
         else:
             rows.append([at])
-    by_path: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        if small[row[0]] in ("HtoD", "DtoH") or len(row) >= ROW.value:
-            by_path[small[row[0]]] += row
+    able = (x for x in rows if small[x[0]] in ("HtoD", "DtoH") or len(x) >= ROW.value)
+    by_path = grouped((at for row in able for at in row), small.__getitem__)
     places = max(by_path.values(), key=len, default=[])
     if len(places) < TIMES.value or s.lacks("wall time", "host calls"):
         return None

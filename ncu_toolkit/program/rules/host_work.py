@@ -27,12 +27,12 @@ PyTorch documentation, "Performance Tuning Guide": asynchronous data loading.
 
 import re
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise, starmap
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.program.model import Edit, StepFinding
 from ncu_toolkit.program.rules import _host, _words
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
@@ -142,9 +142,8 @@ class _Doing:
             several = loader.alone_advice() * (loader.us >= _DEAR * us)
             advice = (*several, *_words.dear(ran, seen_us, "of that"), _OTHER)
         else:
-            other = "runs other code"
             between = f", between the calls at {' and '.join(self.lines)}" * (len(self.lines) > 1)
-            self.words = f"while the host {f'is in {_host.range_words(ranges, us)}' if most else other}{between}."
+            self.words = f"while the host {f'is in {_host.range_words(ranges, us)}' if most else 'runs other code'}{between}."
             advice = _advice(s, late, us, name if most else "", loads)
         own = (each.advice.replace("{workers}", loader.needed) for each in words)
         self.advice = (*own, *advice)
@@ -170,10 +169,8 @@ def _advice(
 
 def _loads(s: StepFacts) -> bool:
     """Whether PyTorch's DataLoader is seen: by its ranges, or by its thread, which only pins memory."""
-    threads: dict[tuple[int, int], set[str]] = defaultdict(set)
-    for call in s.trace.calls:
-        threads[call.process, call.thread].add(s.name(call))
-    pins = any(all("HostAlloc" in name for name in names) for names in threads.values())
+    threads = grouped(s.trace.calls, lambda call: (call.process, call.thread)).values()
+    pins = any(all("HostAlloc" in s.name(call) for call in calls) for calls in threads)
     return pins or any("dataloader" in name.lower() for name in s.trace.names)
 
 

@@ -50,22 +50,18 @@ def find(s: StepFacts) -> StepOutcome:
             "No mask of a batch was seen; only recordings of PyTorch programs have them.", "padding"
         )
     used, kept = seen.longest / seen.elements, seen.kept / seen.elements
+    padding = f"{units.percent(1 - kept, 2)} of the elements"
     evidence = (
         fact("padding", "Padding", 1 - kept, "fraction", f"Part of the elements of the first batches that are padding, by {seen.mask}."),
         fact("empty_columns", "Empty columns", 1 - used, "fraction", "Part of the width of these batches in which no row has an element."),
     )  # fmt: skip
     ragged = kept < RAGGED.value * used
     part = (used + kept) / 2 if ragged else used
-    kernels = [
-        at for at, op in enumerate(s.ops) if op.kind == "kernel" and s.classes[at] not in _ALIKE
-    ]
+    kernels = [at for at, x in enumerate(s.classes) if s.launches[at] and x not in _ALIKE]
     if not s.worth(s.us(kernels) * (1 - part)):
-        return s.ruled_out(
-            f"{units.percent(1 - kept, 2)} of the elements of the first batches are padding.",
-            *evidence,
-        )
+        return s.ruled_out(f"{padding} of the first batches are padding.", *evidence)
     return s.finding(
-        f"{units.percent(1 - kept, 2)} of the elements are padding: rows have {units.counted(seen.width, 'column')}, "
+        f"{padding} are padding: rows have {units.counted(seen.width, 'column')}, "
         f"of which the longest row of a batch fills {units.percent(used, 2)} and the mean one {units.percent(kept, 2)} "
         f"(first batches, {seen.mask}).",
         "medium",

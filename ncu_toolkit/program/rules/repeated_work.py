@@ -88,9 +88,6 @@ def find(s: StepFacts) -> StepOutcome:
 def _function(results: tuple[Result, ...], line: str) -> int | None:
     """The function that a line is of, the innermost by its lines."""
     file, _, number = line.rpartition(":")
-    fits = [
-        at
-        for at, each in enumerate(results)
-        if each.file == file and each.first <= int(number) <= each.last
-    ]
+    own = (at for at, each in enumerate(results) if each.file == file)
+    fits = (at for at in own if results[at].first <= int(number) <= results[at].last)
     return min(fits, key=lambda at: results[at].last - results[at].first, default=None)

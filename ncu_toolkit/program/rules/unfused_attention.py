@@ -51,9 +51,7 @@ def find(s: StepFacts) -> StepOutcome:
                "in launches between the two products of an attention: scale, mask, softmax, dropout, copies."),
         fact("attentions", "Attentions", len(found), "count", "Pairs of products with a softmax between them, forward and backward."),
     )  # fmt: skip
-    batched = all(
-        _patterns.batched(s, each.first) and _patterns.batched(s, each.last) for each in found
-    )
+    batched = all(_patterns.batched(s, each) for each in found)
     launches = len(between) + len(products)
     part = 1 - handed / (s.us(products) or 1.0)
     fused = Edit(drops=frozenset(between), keeps=dict.fromkeys(products, part))

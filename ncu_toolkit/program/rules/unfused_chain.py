@@ -80,13 +80,11 @@ def _chains(s: StepFacts) -> Iterator[tuple[int, ...]]:
         taken.update(update.ops)
     for queue in s.queues:
         chain: list[int] = []
-        for at in queue:
-            fits = s.classes[at] in _PASSES and at not in taken
+        for at in (*queue, -1):
+            fits = at >= 0 and s.classes[at] in _PASSES and at not in taken
             if chain and not (fits and _patterns.agree(s.launches[chain[-1]], s.launches[at])):
                 if len(chain) >= CHAIN.value:
                     yield tuple(chain)
                 chain = []
             if fits:
                 chain.append(at)
-        if len(chain) >= CHAIN.value:
-            yield tuple(chain)

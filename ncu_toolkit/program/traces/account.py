@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.program.model import (
     OTHER_WORK_US,
     Account,
@@ -90,7 +91,6 @@ def account_of(step: Step) -> Account:
         return classes[op.shape].id if op.kind == "kernel" else op.kind
 
     means: defaultdict[str, float] = defaultdict(float)
-    counts: Counter[str] = Counter()
     for one in accounts.values():
         for op, time in zip(one.ops, one.exclusive, strict=True):
             means[key_of(op)] += part * time / 1e3
@@ -98,21 +98,17 @@ def account_of(step: Step) -> Account:
             means[gap.key] += part * gap.us
     typical = accounts[step.typical]
     keys = [key_of(op) for op in typical.ops]
-    own: defaultdict[str, float] = defaultdict(float)
-    for key, time in zip(keys, typical.exclusive, strict=True):
-        own[key] += time / 1e3
-        counts[key] += 1 if time or key not in ("copy", "set") else 0
-    hidden: defaultdict[str, float] = defaultdict(float)
-    """Of work that others hide in the typical step, how long it runs."""
-    for key, op in zip(keys, typical.ops, strict=True):
-        hidden[key] += 0.0 if own[key] else op.us
+    timed = [*zip(keys, typical.exclusive, strict=True)]
+    own = summed((key, time / 1e3) for key, time in timed)
+    counts = Counter(key for key, time in timed if time or key not in ("copy", "set"))
+    # of work that others hide in the typical step, how long it runs
+    hidden = summed((x, op.us) for x, op in zip(keys, typical.ops, strict=True) if not own[x])
     exclusive_us = tuple(
         means[key] * (time / 1e3 / own[key] if own[key] else op.us / (hidden[key] or 1.0))
         for key, op, time in zip(keys, typical.ops, typical.exclusive, strict=True)
     )
     gaps = _mean_gaps(step, accounts, part, means)
-    for gap in gaps:
-        counts[gap.key] += 1
+    counts.update(gap.key for gap in gaps)
     labels = LABELS | {each.id: each.label for each in classes}
     parts = (AccountPart(key, labels[key], means[key], counts[key]) for key in {**means, **counts})
     ordered = tuple(sorted(parts, key=lambda part: (-part.us, part.key)))
@@ -128,9 +124,7 @@ def _mean_gaps(
     typical, every = accounts[step.typical], step.uneven or bool(step.trace.samples)
     split = {at: _by_length(one.gaps) if every else (one.gaps, []) for at, one in accounts.items()}
     few, _ = split[step.typical]
-    own: defaultdict[str, float] = defaultdict(float)
-    for gap in few:
-        own[gap.key] += gap.us
+    own = summed((gap.key, gap.us) for gap in few)
     listed: list[IdleGap] = []
     left = dict(means)
     for at, (short, long) in split.items():

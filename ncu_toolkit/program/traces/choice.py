@@ -1,9 +1,9 @@
 """The launches of a step that are worth profiling: the fewest that stand for most of its kernels'
 time."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.model.profile import Extents, Launch
 from ncu_toolkit.program.model import Account, Step
 from ncu_toolkit.program.traces.classes import collectives
@@ -34,11 +34,9 @@ def key_of(shape: Launch) -> LaunchKey:
 def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
     """The launches of the typical step by kernel, grid, block and shared memory, those with most
     time first."""
-    alike: defaultdict[LaunchKey, list[int]] = defaultdict(list)
-    ops, wall = step.ops, step.wall_us
-    for place, op in enumerate(ops):
-        if op.kind == "kernel":
-            alike[key_of(step.trace.shapes[op.shape])].append(place)
+    ops, wall, shapes = step.ops, step.wall_us, step.trace.shapes
+    kernels = (at for at, op in enumerate(ops) if op.kind == "kernel")
+    alike = grouped(kernels, lambda at: key_of(shapes[ops[at].shape]))
     found = [(sum(map(account.exclusive_us.__getitem__, x)), x) for x in alike.values()]
     return tuple(
         LaunchGroup(ops[places[0]].shape, tuple(places), us, us / wall if wall else 0.0)

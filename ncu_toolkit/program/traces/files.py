@@ -9,9 +9,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -188,14 +187,10 @@ def _problem(trace: Trace) -> str:
         ("frame", (frame for stack in trace.stacks for frame in stack), 0, len(trace.frames)),
     )
     for what, found, least, count in places:
-        if not _within(found, least, count):
+        known = set(found)
+        if known and not least <= min(known) <= max(known) < count:
             return f"a {what} is not in its table"
     for device in trace.devices:
         if not all(map(math.isfinite, (device.max_sm_hz, device.max_memory_hz))):
             return "a clock rate is not a number"
     return ""
-
-
-def _within(places: Iterable[int], least: int, count: int) -> bool:
-    known: Any = set(places)
-    return not known or (min(known) >= least and max(known) < count)

@@ -388,8 +388,10 @@ class _Run:
         found = self._repeated(~self.number)
         if found and self.number.any():
             took = np.diff(found[1])
-            # where the host's reading sets steps apart, it tells of them
-            if len(took) and _mean(took) > UNEVEN * np.median(took):
+            # where the host's reading sets steps apart, but for one or two, it tells of them
+            if len(took) and took[took <= np.percentile(took, 95)].mean() > UNEVEN * np.median(
+                took
+            ):
                 return self._repeated(np.ones_like(self.number)) or found
         varied = self._varied(~self.number)
         if varied and (found is None or len(varied[1]) > FINER * len(found[1])):
@@ -519,22 +521,20 @@ class _Run:
         low, high = np.percentile(took, (10, 90))
         typical = int(np.argsort(took, kind="stable")[(len(kept) - 1) // 2])
         middle = float(took[typical])
+        which = f"; of {' and '.join(self.others)}, this is where the kernels take most time"
+        text += f"{'; left out: ' * bool(left)}{units.listed(left)}{which * bool(self.others)}."
         return Step(
             trace=self.trace,
             windows=tuple(kept),
             typical=typical,
             how=how,
-            description=f"{text}{'; left out: ' * bool(left)}{units.listed(left)}{self._which()}.",
+            description=text,
             covered=covered / max(ends - kept[0].start, covered, 1),
             rest=tuple(left),
             spread=float(high - low) / 2 / middle if middle else 0.0,
             process=self.process if self.others else None,
             device=self.device if self.others else None,
         )
-
-    def _which(self) -> str:
-        names = " and ".join(self.others)
-        return f"; of {names}, this is where the kernels take most time" if names else ""
 
     def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
         """The windows without those that clearly do other work, and what those are."""
@@ -594,11 +594,6 @@ class _Run:
             took = units.duration(float(work[:first].sum()) / 1e3)
             text += f" after the first {units.counted(first, 'operation')} ({took}), which loaded modules"
         return self._step(self.start[first : first + 1], int(self.end.max()), "whole", text)
-
-
-def _mean(took: Array) -> float:
-    """The mean time of steps, without those that something held up once or twice."""
-    return float(took[took <= np.percentile(took, 95)].mean())
 
 
 def _stretch(code: Array, time: Array) -> tuple[int, int, int] | None:

@@ -114,9 +114,7 @@ def fused_optimizer(torch: Any, setting: Any) -> None:
 
 
 def loader_workers(torch: Any, setting: Any) -> None:
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = len(os.sched_getaffinity(0))
     if cores < 2:
         setting.cannot("there is one core")
         return

@@ -20,7 +20,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -44,6 +44,18 @@ def plain(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
+def _own(path: str, others: tuple[str, ...]) -> bool:
+    """Whether a file is the user's, by the parts of paths that are not."""
+    return not path.startswith("<") and not any(part in path for part in others)
+
+
+def _callers(frame: Any) -> Iterator[Any]:
+    """A frame and those that called it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 class Lines:
     """Collects lines until the process ends."""
 
@@ -64,7 +76,7 @@ class Lines:
         make.restype = ctypes.py_object
         make.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.py_object, ctypes.py_object)
         self.is_own.argtypes, self.is_own.restype = (ctypes.py_object,), None
-        self.padding, self.results = Padding(self.stem, others), Results(self.stem, self.monitoring)
+        self.padding, self.results = Batches(self.stem, others), Results(self.stem, self.monitoring)
         path, disable = os.fsencode(self.stem + ".lines"), self.monitoring.DISABLE
         at_line, at_return = (make(which, path, None, disable) for which in (0, 1))
         self.monitoring.use_tool_id(self.tool, "ncu-toolkit")
@@ -81,12 +93,7 @@ class Lines:
     def _started(self, code: CodeType, _: int) -> Any:
         """Once for each code: whether its lines are followed from here on. Again for what looks at
         padding."""
-        path = code.co_filename
-        if (
-            len(self.own) < _CODES
-            and not path.startswith("<")
-            and not any(part in path for part in self.others)
-        ):
+        if len(self.own) < _CODES and _own(code.co_filename, self.others):
             if id(code) not in self.known:
                 self.known.add(id(code))
                 self.own.append(code)
@@ -124,11 +131,8 @@ class Results:
     each that was called often enough."""
 
     def __init__(self, stem: str, monitoring: Any) -> None:
-        self.path, self.monitoring, self.seen = (
-            stem + ".results",
-            monitoring,
-            dict[CodeType, list[Any]](),
-        )
+        self.path, self.monitoring = stem + ".results", monitoring
+        self.seen = dict[CodeType, list[Any]]()
         self.looking = False
         """What it looks at may be a function's that is followed too."""
         self.tool = 3 if monitoring.get_tool(3) is None else -1
@@ -146,10 +150,7 @@ class Results:
         if (calls + 1) & calls or self.looking:
             self.seen[code][0] += not self.looking
             return None
-        frame, above = sys._getframe(1).f_back, set[CodeType]()
-        while frame is not None:
-            above.add(frame.f_code)
-            frame = frame.f_back
+        above = {each.f_code for each in _callers(sys._getframe(1).f_back)}
         self.looking = True
         try:
             now = _aside(lambda torch: _sampled(torch, value))
@@ -171,21 +172,13 @@ class Results:
         with open(self.path, "w", encoding="utf-8", opener=plain) as file:
             places = {code: at for at, code in enumerate(known)}
             for code, (calls, same, _, callers) in known.items():
-                lines = [line for _, _, line in code.co_lines() if line]
+                last = max(line for _, _, line in code.co_lines() if line)
+                place = code.co_qualname, code.co_filename, code.co_firstlineno, last
                 within = [places[each] for each in callers if each in places and each is not code]
-                row = [
-                    code.co_qualname,
-                    code.co_filename,
-                    code.co_firstlineno,
-                    max(lines),
-                    calls,
-                    same,
-                    within,
-                ]
-                file.write(f"{json.dumps(row)}\n")
+                file.write(f"{json.dumps([*place, calls, same, within])}\n")
 
 
-class Padding:
+class Batches:
     """Writes how full the first batches are, from the first function of PyTorch's that is given a mask of
     rows and columns: PID.padding, a line for each batch."""
 
@@ -212,11 +205,9 @@ class Padding:
 
     def _line(self, frame: Any) -> str:
         """The user's line that is running."""
-        while frame is not None:
-            path = frame.f_code.co_filename
-            if not path.startswith("<") and not any(part in path for part in self.others):
-                return f"{os.path.basename(path)}:{frame.f_lineno}"
-            frame = frame.f_back
+        for each in _callers(frame):
+            if _own(path := each.f_code.co_filename, self.others):
+                return f"{os.path.basename(path)}:{each.f_lineno}"
         return ""
 
 
@@ -245,12 +236,8 @@ def _full(torch: Any, named: Any, mask: str) -> list[int]:
     """Columns and elements of a batch, those if it were as wide as its longest row, and those that count;
     nothing where the argument is no mask of rows that are padded on one side."""
     value = named[mask]
-    if (
-        torch is None
-        or type(value) is not torch.Tensor
-        or value.dim() != 2
-        or value.is_floating_point()
-    ):
+    known = torch is not None and type(value) is torch.Tensor and value.dim() == 2
+    if not known or value.is_floating_point():
         return []
     kept = value.detach().cpu() != (mask != "attention_mask")
     rows, columns = kept.shape
@@ -261,25 +248,16 @@ def _full(torch: Any, named: Any, mask: str) -> list[int]:
 
 def _sampled(torch: Any, value: Any) -> list[Any]:
     """Some elements of the arrays of a GPU in what a function returned."""
-    each = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, (tuple, list))
-        else (value,)
-    )
+    values = value.values() if isinstance(value, dict) else value
+    several = isinstance(value, (dict, tuple, list))
     found = []
-    for array in itertools.islice(each, _ARRAYS):
-        module, kind = type(array).__module__.partition(".")[0], type(array).__name__
+    for array in itertools.islice(values if several else (value,), _ARRAYS):
+        kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
         if torch is not None and isinstance(array, torch.Tensor):
             if type(array) not in (torch.Tensor, torch.nn.Parameter) or not array.is_cuda:
                 continue
             array = array.detach()
-        elif (module, kind) not in (
-            ("cupy", "ndarray"),
-            ("jaxlib", "ArrayImpl"),
-            ("jax", "ArrayImpl"),
-        ):
+        elif kind not in ("cupy.ndarray", "jaxlib.ArrayImpl", "jax.ArrayImpl"):
             continue
         flat = array.reshape(-1)
         found.append([[*array.shape], flat[:: max(1, flat.shape[0] // _SOME)][:_SOME].tolist()])
@@ -305,10 +283,8 @@ class WorkerSampling:
         """Load what the child needs while this process can: a lock that another thread holds when
         this one forks is never released in the child."""
         if _makes_worker():
-            try:
+            with contextlib.suppress(OSError, KeyError):
                 self._load()
-            except (OSError, KeyError):
-                pass
 
     def _begin(self) -> None:
         if self.library is not None and _makes_worker():
@@ -366,12 +342,8 @@ def _experiment(path: str, plan: str, done: threading.Event) -> None:
 def _flush() -> None:
     """What the injected library still has, if the program used CUDA."""
     path = os.environ.get("CUDA_INJECTION64_PATH", "")
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            if not path or path not in file.read():
-                return
-        import ctypes
-
-        ctypes.CDLL(path).ncu_toolkit_flush()
-    except (OSError, AttributeError):
-        pass
+            used = path and path in file.read()
+        if used:
+            ctypes.CDLL(path).ncu_toolkit_flush()
