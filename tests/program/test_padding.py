@@ -9,12 +9,15 @@ from pathlib import Path
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
+import program_traces as programs
 import pytest
 
 from ncu_toolkit.program.model import Padding, Result
 from ncu_toolkit.program.recording import recorder
 from ncu_toolkit.program.recording.inside import python as inside
+from ncu_toolkit.program.recording.step_run import redacted
 from ncu_toolkit.program.traces.builder import TraceBuilder
 
 
@@ -227,3 +230,19 @@ def test_a_program_goes_on_where_results_cannot_be_read(
     del torch.cuda.is_initialized
     assert _returns(results, forward.__code__, _tensor([1.0])) is _STOP
     assert not _rows_of(results, tmp_path)
+
+
+def test_names_of_the_user_are_redacted_alike(tmp_path: Path, torch: SimpleNamespace) -> None:
+    """The file of a function stays that of its lines."""
+    made = programs.Machine("train.py")
+    for _ in range(6):
+        made.launch(programs.MUL, 100.0, line="/home/ada/train.py:12")
+    trace = msgspec.structs.replace(
+        made.trace(),
+        results=(Result("step", "/home/ada/train.py", 10, 20, 8, True, ()),),
+        padding=Padding("attention_mask of forward", "/home/ada/train.py:12", 4, 16, 8, 6),
+    )
+    plain = redacted(trace)
+    assert plain.padding is not None
+    assert plain.results[0].file + ":12" == plain.lines[0] == plain.padding.line
+    assert "ada" not in plain.lines[0]

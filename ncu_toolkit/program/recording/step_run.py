@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace as replaced
 
 from ncu_toolkit.base.core.errors import ToolkitError, UsageProblem
 from ncu_toolkit.base.core.shares import summed
@@ -273,7 +273,14 @@ def redacted(trace: Trace) -> Trace:
         for frame in trace.frames
     )
     lines = tuple(map(redact_text, trace.lines))
-    return msgspec.structs.replace(trace, frames=frames, lines=lines)
+    results = tuple(
+        replaced(each, function=redact_text(each.function), file=redact_text(each.file))
+        for each in trace.results
+    )
+    seen = trace.padding
+    if seen is not None:
+        seen = replaced(seen, mask=redact_text(seen.mask), line=redact_text(seen.line))
+    return replaced(trace, frames=frames, lines=lines, results=results, padding=seen)
 
 
 def profile(done: StepRun, job: StepJob, limits: Limits, watch: Callable[[str], None]) -> StepRun:
