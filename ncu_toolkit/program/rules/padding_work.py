@@ -47,7 +47,7 @@ def find(s: StepFacts) -> StepOutcome:
     seen = s.trace.padding
     if seen is None or not seen.elements:
         return s.abstain(
-            "No mask of a batch was seen; only recordings of PyTorch programs have them.", "padding"
+            "No mask of a batch was seen; only recordings of PyTorch programs have them.", "masks"
         )
     used, kept = seen.longest / seen.elements, seen.kept / seen.elements
     padding = f"{units.percent(1 - kept, 2)} of the elements"

@@ -40,7 +40,7 @@ def find(s: StepFacts) -> StepOutcome:
     if not results:
         return s.abstain(
             "No function with arrays of a GPU was compared; recordings of Python programs have them.",
-            "results",
+            "function results",
         )
     same = {at for at, each in enumerate(results) if each.same and each.calls >= _CALLS}
     outermost = same - {at for at in same if same & {*results[at].within}}
