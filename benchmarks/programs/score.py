@@ -67,9 +67,8 @@ SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth", "seven
 NOW: Final = {
     "now": "sealed", **{f"{each}-now": each for each in SEALED[1:]}
 }  # fmt: skip
-#: What a label can name beside ids of rules of the step and `kernel:WHAT`. No rule says that work is
-#: repeated or done on padding: such a label is missed.
-OTHERS: Final = frozenset(("library", "none", "repeated-work"))
+#: What a label can name beside ids of rules of the step and `kernel:WHAT`.
+OTHERS: Final = frozenset(("library", "none"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.
 OWN: Final = "own-kernel"
 #: What `library` means: own work that a library's call does better, by meaning, before any recording; and

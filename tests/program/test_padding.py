@@ -181,6 +181,17 @@ def test_results_are_compared_at_four_of_eight_calls(
     assert row.last > row.first
 
 
+def test_results_are_written_where_there_are_new_ones(
+    results: inside.Results, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        _returns(results, forward.__code__, _tensor([1.0]))
+    assert len(_rows_of(results, tmp_path)) == 1
+    (tmp_path / "7.results").unlink()
+    results.write()
+    assert not [*tmp_path.iterdir()]
+
+
 def test_results_that_differ_are_not_looked_at_again(
     results: inside.Results, tmp_path: Path
 ) -> None:

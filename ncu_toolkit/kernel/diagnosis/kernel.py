@@ -680,7 +680,12 @@ def at(locations: Sequence[Location]) -> str:
     names = dict.fromkeys(
         f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
         if place.file
-        else f"+0x{place.address:x} ({' '.join(word for word in place.sass.partition(',')[0].split() if word[0] != '@')})"
+        else f"+0x{place.address:x} ({_short(place.sass)})"
         for place in locations
     )
     return f" at {' and '.join([*names][:2])}" if names else ""
+
+
+def _short(sass: str) -> str:
+    """An instruction up to its first operand, without its guard."""
+    return " ".join(word for word in sass.partition(",")[0].split() if not word.startswith("@"))

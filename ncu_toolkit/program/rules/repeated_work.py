@@ -45,10 +45,10 @@ def find(s: StepFacts) -> StepOutcome:
     same = {at for at, each in enumerate(results) if each.same and each.calls >= _CALLS}
     outermost = same - {at for at in same if same & {*results[at].within}}
     run: dict[int, list[int]] = {at: [] for at in outermost}
-    changing = []
+    functions, changing = [_function(results, line) for line in s.trace.lines], []
     for at in range(len(s.ops)):
         call = s.call(at)
-        inner = _function(results, s.trace.lines[call.line]) if call and call.line >= 0 else None
+        inner = functions[call.line] if call and call.line >= 0 else None
         if inner is not None:
             above = outermost & {inner, *results[inner].within}
             for each in above:
@@ -69,9 +69,9 @@ def find(s: StepFacts) -> StepOutcome:
             *evidence,
         )
     named = [results[at] for at in sorted(run, key=lambda at: -s.us(run[at])) if run[at]][:3]
-    functions = units.listed([each.function for each in named])
+    names = units.listed([each.function for each in named])
     return s.finding(
-        f"{functions} returned the same arrays in each of the first {max(each.calls for each in named)} calls: {s.of_step(s.us(ops))}.",
+        f"{names} returned the same arrays in each of the first {max(each.calls for each in named)} calls: {s.of_step(s.us(ops))}.",
         "medium",
         edit,
         ops=ops,
@@ -79,7 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic="What is computed once before the loop is not launched in a step.",
         advice=(
-            f"Call {functions} once before the loop, and keep the result as long as its inputs are the same.",
+            f"Call {names} once before the loop, and keep the result as long as its inputs are the same.",
             "Some elements of the arrays were compared, of calls 1, 2, 4 and 8: confirm with torch.equal or array_equal.",
         ),
     )  # fmt: skip

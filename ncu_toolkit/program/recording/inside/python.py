@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 _EVERY = 0.5
 #: Functions whose lines are followed: a program that makes code as it runs has more.
 _CODES = 20_000
-#: Arguments that say what of a batch counts, how many calls are looked at (a copy to the host each),
-#: and seconds to wait for one.
+#: Names of arguments that mask the padding of a batch; how many batches are read, of which each mask is
+#: copied to the host; and how many seconds to wait for such a copy.
 _MASKS = ("attention_mask", "key_padding_mask", "src_key_padding_mask")
 _BATCHES = 4
 _PATIENCE = 5
@@ -133,7 +133,7 @@ class Results:
     def __init__(self, stem: str, monitoring: Any) -> None:
         self.path, self.monitoring = stem + ".results", monitoring
         self.seen = dict[CodeType, list[Any]]()
-        self.looking = False
+        self.changed = self.looking = False
         """What it looks at may be a function's that is followed too."""
         self.tool = 3 if monitoring.get_tool(3) is None else -1
         if self.tool >= 0:
@@ -160,6 +160,7 @@ class Results:
             self.looking = False
         if now is None:
             return None
+        self.changed = True
         same = same and now == (before or now)
         self.seen[code] = [calls + 1, same, now, above if callers is None else above & callers]
         known = not now or not same or calls + 1 == _CALLS
@@ -167,8 +168,9 @@ class Results:
 
     def write(self) -> None:
         known = {code: row for code, row in [*self.seen.items()] if row[2] and row[0] > 1}
-        if not known:
+        if not known or not self.changed:
             return
+        self.changed = False
         with open(self.path, "w", encoding="utf-8", opener=plain) as file:
             places = {code: at for at, code in enumerate(known)}
             for code, (calls, same, _, callers) in known.items():
@@ -233,8 +235,8 @@ def _aside(work: Callable[[Any], list[Any]]) -> list[Any] | None:
 
 
 def _full(torch: Any, named: Any, mask: str) -> list[int]:
-    """Columns and elements of a batch, those if it were as wide as its longest row, and those that count;
-    nothing where the argument is no mask of rows that are padded on one side."""
+    """Columns and elements of a batch, its elements if it were as wide as its longest row, and those that
+    are not padding. Empty unless the argument is a mask whose rows are padded on one side."""
     value = named[mask]
     known = torch is not None and type(value) is torch.Tensor and value.dim() == 2
     if not known or value.is_floating_point():
