@@ -627,6 +627,13 @@ PAIRS = Path(__file__).resolve().parents[2] / "benchmarks" / "programs" / "recor
         ("jax_hierarchical_hmc", "launch-bound", "94 % of the step"),
         # a static argument with a new value in each step compiles a jitted function again; its kernels look like operators alone
         ("jax_fabric_defects", "host-work", "compiles relax"),
+        # memory that is allocated in each step keeps it from being a CUDA graph
+        ("cuda_wirechamber_multigrid", "allocation-in-step", "no CUDA graph captures code that"),
+        # a kernel of Numba's has its module before its name, and is the author's to split
+        ("numba_tide_harmonics", "grid-too-small", "40 blocks for 132 SMs"),
+        # masks of padded batches
+        ("hf_customs_codes", "padding-work", "94 % of the elements are padding"),
+        ("hf_helpdesk", "padding-work", "the longest row of a batch fills 12 %"),
     ],
 )
 def test_loops_of_real_programs(name: str, rule: str, says: str) -> None:
