@@ -266,7 +266,7 @@ def sampled(
 def test_the_function_that_takes_the_time_has_the_samples(sampled: Callable[..., Trace]) -> None:
     trace = sampled("heavy(1)\ncupti.fake_step(9)\n")
     time = by_function(trace)
-    assert time["heavy"] > 0.8 * time.total() > 0.6e9
+    assert time["heavy"] > 0.8 * time.total() > 0.4e9
     first, *rest = trace.samples
     assert all(one.end == two.start for one, two in zip(trace.samples, rest, strict=False))
     assert (first.process, {sample.thread for sample in trace.samples}) == (
@@ -303,14 +303,14 @@ def test_a_call_of_c_has_its_time(sampled: Callable[..., Trace], library: str) -
     )
     time = by_function(trace)
     assert time["waits"] == pytest.approx(0.5e9, rel=0.3)
-    assert time["heavy"] > 0.15e9
+    assert time["heavy"] > 0.1e9
 
 
 @pytest.mark.parametrize("end", ["os._exit(4)", "os.kill(os.getpid(), 15)", "sys.exit(4)"])
 def test_samples_of_a_program_that_ends_so(sampled: Callable[..., Trace], end: str) -> None:
     code = 128 + 15 if "kill" in end else 4
     trace = sampled(f"import sys\nheavy(0.8)\n{end}\n", code=code)
-    assert 0.2e9 < by_function(trace)["heavy"] < 1.6e9
+    assert 0.1e9 < by_function(trace)["heavy"] < 2.4e9
 
 
 def test_a_program_that_ends_while_the_sampler_begins(
@@ -333,7 +333,7 @@ def test_threads_that_call_cuda_are_sampled(sampled: Callable[..., Trace]) -> No
         if sample.thread == other
         and trace.frames[trace.stacks[sample.stack][-1]].function in ("heavy", "launches")
     )
-    assert time > 0.8e9  # known from half a second on
+    assert time > 0.5e9  # known from half a second on
 
 
 LOADER = """
@@ -391,9 +391,9 @@ def test_workers_of_a_loader(recorded: Recorded, tmp_path: Path, method: str, en
         assert code == 0
         assert {sample.process for sample in trace.samples} == {0, 1, 2, 3}
         time = by_function(trace, worker=True)
-        assert 0.6e9 < time["heavy"] < 3e9
+        assert 0.3e9 < time["heavy"] < 3e9  # of one second; what a killed worker had not written is lost
         assert "get" not in time  # the library's functions are no file of the user's
-        assert by_function(trace)["train"] > 0.3e9  # waits for them
+        assert by_function(trace)["train"] > 0.2e9  # waits for them
         assert {op.process for op in trace.ops} == {0}
         shutil.rmtree(folder)
 
