@@ -60,7 +60,7 @@ LEAST_NAMES: Final = 5
 SAME_WORK: Final = 0.7
 #: Of the same kernels, steps differ by less than this factor in number; two that are not told apart by more.
 VARIED: Final = 1.5
-#: A window in which modules are loaded is left out if it takes this many times the median.
+#: A window in which modules are loaded, as in few, is left out if it takes this many times the median.
 SLOWED: Final = 1.2
 #: The first step prepares (memory, compilers) if it takes this many times the median.
 FIRST: Final = 3.0
@@ -69,9 +69,6 @@ LEFT: Final = 0.8
 #: Part of the kernel time in calls of modules from which their number is that of passes: the
 #: forward part of training, at least.
 INMODULES: Final = 0.2
-#: Part of a range's repeats in which modules are loaded from which it is one of a compiler: those of
-#: XLA load in 0.4 to 0.7 of theirs, a step in its first.
-COMPILES: Final = 0.25
 #: Part of the kernel time of passes from which what is between them is more than a log's.
 LOG_TIME: Final = 0.02
 #: Part of the kernel time after what repeats, and of its launches that have other kernels or grids,
@@ -81,6 +78,8 @@ OTHER_WORK: Final = 0.2
 #: Numbers in names of ranges, and names of parts of a step.
 _NUMBER: Final = re.compile(r"\d+")
 _PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
+#: XLA's ranges but those of an execution, XlaModule:#hlo_module=jit_f,program_id=7#, are its compiler's.
+_XLA_COMPILES: Final = re.compile(r"Xla(?!Module:)")
 
 
 def find_step(trace: Trace, named: str = "the trace") -> Step:
@@ -148,6 +147,11 @@ class _Run:
         self.queued[known] = column("start", trace.calls)[self.call[known]]
         if self.known:
             self.queued[~known] = -1
+        # what XLA measures as it compiles is no work of a step
+        xla = [mark for mark in trace.marks if trace.names[mark.name].startswith("XlaCompile:")]
+        self.step_work = self._inside(xla) < 0 if xla else np.ones_like(known)
+        if self.step_work.any():
+            self.time[~self.step_work] = 0
 
     def step(self) -> Step:
         if steps := self._groups("step"):
@@ -157,7 +161,7 @@ class _Run:
         for marks in ranges:
             names = {self.trace.names[mark.name] for mark in marks}
             # a range that repeats within the step is no step, nor is one that holds many
-            if repeat is None or abs(len(marks) / len(repeat[1]) - 1) < 0.2:
+            if repeat is None or abs(self._repeats_in(marks, repeat) / len(repeat[1]) - 1) < 0.2:
                 if len(names) > 1 and _PARTS.search(min(names)):
                     return self._whole()  # layer 0, layer 1, ...: of one pass
                 name = min(names) if len(names) == 1 else _NUMBER.sub("N", min(names))
@@ -226,7 +230,8 @@ class _Run:
     @cached_property
     def order(self) -> Array:
         """Places of all work in the order in which it was queued, where that is known."""
-        return np.argsort(self.call if self.known else self.start, kind="stable")
+        order = np.argsort(self.call if self.known else self.start, kind="stable")
+        return order[self.step_work[order]]
 
     @cached_property
     def loaded(self) -> list[int]:
@@ -258,7 +263,7 @@ class _Run:
         names = [_NUMBER.sub("N", name) if kind == "range" else "" for name in self.trace.names]
         groups: dict[tuple[int, str], list[Mark]] = {}
         for mark in self.trace.marks:
-            if names[mark.name].startswith(MODULE):
+            if names[mark.name].startswith(MODULE) or _XLA_COMPILES.match(names[mark.name]):
                 continue
             if mark.kind == kind and mark.process == self.process:
                 group = groups.setdefault((mark.thread, names[mark.name]), [])
@@ -267,9 +272,6 @@ class _Run:
         able = [group for group in groups.values() if kind == "step" or len(group) >= REPEATS]
         able.sort(key=lambda group: -sum(mark.end - mark.start for mark in group))
         found = []
-        loads = np.sort([call.start for call in self.trace.calls if call.kind == "load"])
-        if kind == "range" and len(loads):
-            able = [group for group in able if not self._compiles(group, loads)]
         for group in able[:32]:
             inside = self._inside(group)
             held = self.time[inside >= 0].sum() / max(int(self.time.sum()), 1)
@@ -277,11 +279,11 @@ class _Run:
                 found.append((-round(float(held), 2), len(group), group))
         return [group for _, _, group in sorted(found, key=lambda each: each[:2])]
 
-    def _compiles(self, marks: Sequence[Mark], loads: Array) -> bool:
-        """Whether modules are loaded in this many ranges that they are a compiler's."""
-        ends = ([mark.start for mark in marks], [mark.end for mark in marks])
-        first, last = (np.searchsorted(loads, each) for each in ends)
-        return bool((last > first).mean() > COMPILES)
+    def _repeats_in(self, marks: Sequence[Mark], repeat: Repeat) -> int:
+        """How many marks have work while operations repeat."""
+        _, times, stop = repeat
+        inside = self._inside(marks)[(self.start >= times[0]) & (self.start < stop)]
+        return len(np.unique(inside[inside >= 0]))
 
     def _goes_on(self, begin: int, stop: int) -> bool:
         """Whether other work follows what repeats, in a trace of PyTorch's profiler or in a report.
@@ -401,7 +403,8 @@ class _Run:
     def _repeated(self, counted: Array) -> Repeat | None:
         """What repeats of the operations that are `counted`."""
         orders = [self.order] if self.known else []
-        orders += [np.flatnonzero(self.main)] if not (self.known and self.main.all()) else []
+        by_time = np.flatnonzero(self.main & self.step_work)
+        orders += [by_time] if not (self.known and self.main.all()) else []
         orders = [order[counted[order]] for order in orders]
         for of, least in self._codes():
             for order in orders:
@@ -541,8 +544,9 @@ class _Run:
         name = self._numbered(operator.attrgetter("function"))
         name -= name.min()
         most = int(name.max()) + 1
-        lows = np.searchsorted(self.start, [window.start for window in windows])
-        highs = np.searchsorted(self.start, [window.end for window in windows])
+        start, name = self.start[self.step_work], name[self.step_work]
+        lows = np.searchsorted(start, [window.start for window in windows])
+        highs = np.searchsorted(start, [window.end for window in windows])
         sizes = highs - lows
         usual = int(np.argsort(sizes, kind="stable")[(len(sizes) - 1) // 2])
         own = np.bincount(name[lows[usual] : highs[usual]], minlength=most)
@@ -564,15 +568,14 @@ class _Run:
 
         if not same.all():
             windows = leave([not each for each in same], "with other work", "stretch", "stretches")
-        usual_us = float(np.median([window.us for window in windows]))
-        loads = np.array([call.start for call in self.trace.calls if call.kind == "load"])
-
-        def loaded(window: Window) -> bool:
-            return bool(((loads >= window.start) & (loads < window.end)).any())
-
-        slow = [window.us > SLOWED * usual_us and loaded(window) for window in windows]
-        if any(slow) and not all(slow):
-            windows = leave(slow, "that took long and loaded modules", "step")
+        took = np.array([window.us for window in windows])
+        loads = np.sort([call.start for call in self.trace.calls if call.kind == "load"])
+        ends = np.array([(window.start, window.end) for window in windows])
+        loading = np.diff(np.searchsorted(loads, ends), axis=1)[:, 0] > 0
+        usual_us = float(np.median(took))
+        slow = loading & (took > SLOWED * usual_us)
+        if slow.any() and loading.mean() <= MOST:  # where most load, loading is a part of the step
+            windows = leave(slow.tolist(), "that took long and loaded modules", "step")
         if len(windows) >= REPEATS and windows[0].us > FIRST * usual_us:
             times = units.significant(windows.pop(0).us / usual_us, 2)
             left.append(f"the first step, which took {times} times as long")
