@@ -281,8 +281,7 @@ class _Run:
 
     def _repeats_in(self, marks: Sequence[Mark], repeat: Repeat) -> int:
         """How many marks have work while operations repeat."""
-        _, times, stop = repeat
-        inside = self._inside(marks)[(self.start >= times[0]) & (self.start < stop)]
+        inside = self._inside(marks)[(self.start >= repeat[1][0]) & (self.start < repeat[2])]
         return len(np.unique(inside[inside >= 0]))
 
     def _goes_on(self, begin: int, stop: int) -> bool:
@@ -368,8 +367,7 @@ class _Run:
         before is done, but no later than its own first work; the last ends with its mark and work."""
         inside = self._inside(marks)
         main = np.flatnonzero((inside >= 0) & self.main)
-        if not len(main):
-            main = np.flatnonzero(inside >= 0)
+        main = main if len(main) else np.flatnonzero(inside >= 0)
         place, first = np.unique(inside[main], return_index=True)
         own = self.start[main][first]
         by_queue = np.argsort(self.queued, kind="stable")
@@ -458,8 +456,7 @@ class _Run:
         return np.where(self.kernel, np.array([*of, 0])[self.code * self.kernel], self.code)
 
     def _on_main(self, order: Array, begins: Array) -> Array:
-        """Each step's first work on the main stream, if it has any: what is copied ahead belongs
-        to the step before."""
+        """Each step's first work on the main stream: what is copied ahead is of the step before."""
         on_main = np.append(np.flatnonzero(self.main[order]), len(order))
         at = on_main[np.searchsorted(on_main, begins)]
         return np.where(at < np.append(begins[1:], len(order)), at, begins)
