@@ -120,6 +120,17 @@ def test_what_has_no_partner_is_reported_by_the_total(launches: tuple[Profile, P
     assert answers.comment(found).headline == shown.headline
 
 
+def test_two_programs_are_faster_only_if_they_do_the_same(
+    launches: tuple[Profile, Profile],
+) -> None:
+    old = {(1,): alone(launches[0], "scan", factor=0.01), (2,): alone(launches[0], "sort", 2)}
+    new = {(1,): alone(launches[1], "scan", factor=0.01), (3,): alone(launches[1], "hash")}
+    line = answers.of_comparison(gate.compare(old, new)).headline
+    assert line.endswith(", if both do the same work: kernels of both take 1 % of the time")
+    new[(2,)] = alone(launches[1], "sort")
+    assert "same work" not in answers.of_comparison(gate.compare(old, new)).headline
+
+
 def test_a_small_rest_leaves_the_headline_to_the_pair(launches: tuple[Profile, Profile]) -> None:
     old = {(1,): alone(launches[0], "k"), (2,): alone(launches[0], "little", factor=0.05)}
     new = {(1,): alone(launches[1], "k")}

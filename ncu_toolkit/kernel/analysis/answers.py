@@ -14,7 +14,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import shell_word, visible
 from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.core.units import counted, shortlist
-from ncu_toolkit.base.document.card import NAME, kernel_name
+from ncu_toolkit.base.document.card import NAME, kernel_name, whole_percent
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, Tone, table
 from ncu_toolkit.base.document.views import CARDS, MANY, TOP, Answer, Kind, answer, distinct_names
 from ncu_toolkit.base.model import Finding, Location
@@ -288,6 +288,7 @@ def _of_unchanged(comparison: Comparison) -> Answer:
 def _first_line(comparison: Comparison) -> str:
     """What has to be known before any pair: that times are of different GPUs, or what became of the
     whole where much of it has no partner. Empty where the pairs say it."""
+    from ncu_toolkit.kernel.analysis.gate import SUBSTANTIAL
     from ncu_toolkit.kernel.explain import differences
 
     gpus = [pair.gpus for pair in comparison.pairs if not pair.problem]
@@ -297,7 +298,10 @@ def _first_line(comparison: Comparison) -> str:
     if comparison.unpaired and comparison.total:
         side = "old" if comparison.alone_old else "new"
         how = f"because of kernels only in the {side} report" if _only_missing(comparison) else ""
-        return differences.total(comparison.total.times_us, comparison.total.launches, how)
+        both = 1 - min(comparison.total.alone)
+        same = f", if both do the same work: kernels of both take {whole_percent(both)} of the time"
+        line = differences.total(comparison.total.times_us, comparison.total.launches, how)
+        return line + same * (both < SUBSTANTIAL)
     return ""
 
 
@@ -420,11 +424,8 @@ def _kernels(comparison: Comparison, shown: ComparedPair | None) -> tuple[Table 
         single = not alone and renamed == [True]
         why = "These two are compared because each report has only one kernel." * single
         return replace(_pairs(comparison.ordered, rows), note=why), rest
-    sides = [
-        *(side for pair in comparison.pairs for side in (pair.old, pair.new)),
-        *(side for side, _ in alone),
-    ]
-    many = any(len(side.times_us) > 1 for side in sides)
+    sides = [side for pair in comparison.pairs for side in (pair.old, pair.new)]
+    many = any(len(side.times_us) > 1 for side in (*sides, *(each for each, _ in alone)))
     notes = ["Times are medians."] if many else []
     if shown is not None:
         gone = ", which may now do the work of kernels that are gone" * (

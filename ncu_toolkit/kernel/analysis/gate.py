@@ -261,9 +261,8 @@ class Comparison:
 
     @cached_property
     def total(self) -> Total | None:
-        """Both reports as a whole. None where a sum of their times says nothing: a side has no
-        kernel, a launch has no time or is incomplete, GPUs differ, or what is compared are
-        unprofiled times or rungs of a ladder, of which each does the same work."""
+        """Both reports as a whole. None where their sum says nothing: a side has no kernel, a launch no
+        time, GPUs differ, or times are unprofiled or of a ladder's rungs, which do the same work."""
         alone = (self.alone_old, self.alone_new)
         sides = [
             (*(getattr(pair, side) for pair in self.pairs), *more)

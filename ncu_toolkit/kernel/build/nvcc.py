@@ -55,7 +55,7 @@ _PROPERTIES = re.compile(
 _ERROR_LINE = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 #: What this machine lacks, by what nvcc prints, and what to do.
 _MACHINE = (
-    ("Unsupported gpu architecture", "nvcc {version} cannot compile for {target}", "Install a newer CUDA toolkit, or choose another --arch"),
+    ("Unsupported gpu architecture", "nvcc {version} cannot compile for {target}", "Choose another --arch; before sm_75 CUDA 12.9 works"),
     (
         r"Failed to preprocess host compiler|Cannot find compiler|^(gcc|g\+\+|sh: .*): .*(No such file|not found)",
         "nvcc found no C++ host compiler", "Install g++ (on Debian and Ubuntu: apt install g++)",
