@@ -391,7 +391,9 @@ def test_workers_of_a_loader(recorded: Recorded, tmp_path: Path, method: str, en
         assert code == 0
         assert {sample.process for sample in trace.samples} == {0, 1, 2, 3}
         time = by_function(trace, worker=True)
-        assert 0.3e9 < time["heavy"] < 3e9  # of one second; what a killed worker had not written is lost
+        assert (
+            0.3e9 < time["heavy"] < 3e9
+        )  # of one second; what a killed worker had not written is lost
         assert "get" not in time  # the library's functions are no file of the user's
         assert by_function(trace)["train"] > 0.2e9  # waits for them
         assert {op.process for op in trace.ops} == {0}

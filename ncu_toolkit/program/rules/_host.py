@@ -139,18 +139,13 @@ def staged(s: StepFacts, each: Away) -> bool:
     into pinned memory first, PyTorch converts a tensor at the line that copies it (`x.type_as(y)`)."""
     at, frames, stacks = s.gaps[each.gaps[-1]].before, s.trace.frames, s.trace.stacks
     if s.framework != "xla" or at < 0:
-        ran = stacks_during(s, [each] if (lines := _copying(s)) else []).items()
+        copies = (i for i, op in enumerate(s.ops) if op.path == "HtoD" and copied(op) == "bulk")
+        lines, ran = s.where(copies), stacks_during(s, [each]).items()
         own = (us for x, us in ran for i in stacks[x][-1:] if place_of(frames[i]) in lines)
         return sum(own) > MOST.value * each.us
     to_device = takewhile(lambda op: op.kind != "kernel", s.ops[at:])
     size = sum(op.size or 0 for op in to_device if op.path == "HtoD")
     return size >= STAGED.value * each.us / 1e6
-
-
-@remembered(4)
-def _copying(s: StepFacts) -> tuple[str, ...]:
-    """The user's lines that take longest to copy to the GPU."""
-    return s.where(at for at, op in enumerate(s.ops) if op.path == "HtoD" and copied(op) == "bulk")
 
 
 def away(s: StepFacts) -> Iterator[Away]:
