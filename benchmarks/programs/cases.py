@@ -33,6 +33,8 @@ from ncu_toolkit.program.switches import switches
 ROOT: Final = Path(__file__).resolve().parents[2]
 TRIALS: Final = ROOT / "docs" / "data" / "try.json"
 SHIPPED: Final = ROOT / "ncu_toolkit" / "data" / "achieved.json"
+#: Programs without which nothing is said of how well they predict each other.
+ENOUGH: Final = 10
 #: Causes whose time has no kernel.
 HELD_UP: Final = frozenset(
     ("launch-bound", "host-sync", "host-work", "host-copy", "serial-copies", "allocation-in-step")
@@ -133,18 +135,15 @@ class Evaluation:
 
 def evaluate(given: Sequence[Achieved]) -> Evaluation | None:
     """None where the cases are too few. The table in `achieved` need not be that of `given`."""
+    if len({case.program for case in given}) < ENOUGH:
+        return None
+    known = rows(given)
     errors, constant, most, bounds = [], [], [], []
     for case in given:
-        others = [each for each in given if each.program != case.program]
-        own = sorted(each.share for each in others if each.cause == case.cause)
-        found = own if len(own) >= achieved.ENOUGH.value else sorted(x.share for x in others)
-        if len(found) < achieved.ENOUGH.value:
-            return None
-        low, high = (min(1.0, case.most * end) for end in achieved.ends(found))
-        share = statistics.median(found)
-        likely = min(1.0, case.most * (share if found is own else min(1.0, share)))
+        low, likely, high = achieved.expected(case.most, 1.0, case.program, known)
+        others = (each.saved for each in given if each.program != case.program)
         errors.append(abs(likely - case.saved))
-        constant.append(abs(statistics.median(each.saved for each in others) - case.saved))
+        constant.append(abs(statistics.median(others) - case.saved))
         most.append(abs(case.most - case.saved))
         bounds.append(((low, high), case.saved))
     least = sum(constant)
@@ -159,10 +158,13 @@ def evaluate(given: Sequence[Achieved]) -> Evaluation | None:
     )
 
 
+def rows(given: Iterable[Achieved]) -> list[achieved.Case]:
+    """The cases as the package has them."""
+    return [(c.cause, c.program, round(c.most, 3), round(c.saved, 3)) for c in given]
+
+
 def written(given: Sequence[Achieved]) -> str:
-    """The cases as the package has them: cause, program and share."""
-    rows = (f' ["{c.cause}", "{c.program}", {c.share:.2f}]' for c in given)
-    return "[\n" + ",\n".join(rows) + "\n]\n"
+    return "[\n" + ",\n".join(f" {json.dumps(each)}" for each in rows(given)) + "\n]\n"
 
 
 def table(given: Sequence[Achieved]) -> list[str]:

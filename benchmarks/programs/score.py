@@ -312,7 +312,7 @@ def ours(program: RecordedProgram) -> Said:
     first = costly[0]
     reported = first.expected_us
     if reported is not None:
-        reported = expected(first.rule, first.ceiling_us, found.account.wall_us, but=program.name)
+        reported = expected(first.ceiling_us, found.account.wall_us, program.name)
     low, likely, high = reported or (0.0, first.ceiling_us, first.ceiling_us)
     interval = _share(program, low), _share(program, high)
     return [frozenset((each.rule,)) for each in costly], _share(program, likely), interval

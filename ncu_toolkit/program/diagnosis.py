@@ -212,7 +212,7 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
     alike = s.steady and s.trace.timed and "collective" not in s.classes
     if not alike or not shown or shown[0].good or shown[0].confidence == "low":
         return [*shown]
-    saves = expected(shown[0].rule, shown[0].ceiling_us, s.wall_us)
+    saves = expected(shown[0].ceiling_us, s.wall_us)
     return [msgspec.structs.replace(shown[0], expected_us=saves), *shown[1:]]
 
 

@@ -356,7 +356,7 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What goes if all of its cause does: the step replayed with `edit`."""
     expected_us: tuple[float, float, float] | None = None
     """Low, likely and high of what its fix saves (`kernel/diagnosis/achieved.py`: 80 % of the cases on record
-    lie between), above the ceiling where fixes removed more. None where cases are too few or unlike,
+    lie between), above the ceiling as fixes removed more. None where no cases are like it,
     and of all findings but the first."""
     measured_us: float | None = None
     """What a try saved; None where none was made."""

@@ -23,8 +23,8 @@ def _found(trace: Trace) -> ProgramDiagnosis:
 
 def test_the_table_is_of_known_causes() -> None:
     causes = {*step_rules(), *load_rules()}
-    assert {cause for cause, _, _ in achieved.CASES} <= causes
-    assert all(share > 0 for _, _, share in achieved.CASES)
+    assert {cause for cause, *_ in achieved.CASES} <= causes
+    assert all(0 < part <= 1 for *_, most, saved in achieved.CASES for part in (most, saved))
     assert len({case[:2] for case in achieved.CASES}) == len(achieved.CASES)
     assert set(achieved.FOLLOWED) <= causes
     assert all(0 <= faster <= programs > 0 for programs, faster, _ in achieved.FOLLOWED.values())
@@ -41,36 +41,33 @@ def test_few_programs_make_no_record_of_a_card(monkeypatch: pytest.MonkeyPatch) 
     assert glossary.record("fp32-matmul") == ""
 
 
-def test_a_cause_with_enough_cases_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tuple(("host-sync", f"p{i}", 0.5 + i / 100) for i in range(8))
-    others = tuple(("host-copy", f"q{i}", 1.0) for i in range(7))
-    monkeypatch.setattr(achieved, "CASES", own + others)
-    assert achieved.alike("host-sync") == [(program, share) for _, program, share in own]
-    assert len(achieved.alike("host-sync", but="p0")) == 14, "7 are too few, so all of them"
-    assert len({name for name, _ in achieved.alike("launch-bound")}) == 15
-    monkeypatch.setattr(achieved, "CASES", (*own, *others, ("host-copy", "p0", 1.0)))
-    assert len({name for name, _ in achieved.alike("launch-bound")}) == 15, "one has two causes"
-    monkeypatch.setattr(achieved, "CASES", others)
-    assert achieved.alike("host-copy") == []
-    assert achieved.expected("host-copy", 10.0, 40.0) is None
+def _cases(*times: float) -> list[achieved.Case]:
+    """Programs of which half could be saved, and so many times as much was, over what was left."""
+    return [("host-sync", f"p{i}", 0.5, x / (1 + x)) for i, x in enumerate(times)]
 
 
-def test_an_interval_is_never_more_than_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        achieved, "CASES", tuple(("host-sync", f"p{i}", 0.5 + i / 4) for i in range(9))
-    )
-    assert achieved.expected("host-sync", 10.0, 100.0) == (5.0, 15.0, 25.0)
-    assert achieved.expected("host-sync", 10.0, 20.0) == (5.0, 15.0, 20.0)
+def test_fixes_multiply_what_is_saved_over_what_is_left() -> None:
+    """A third of what is left is as likely of a small cause as of one that is nearly the whole step."""
+    known = _cases(*(i / 4 for i in range(1, 10)))
+    for most in (10.0, 50.0, 96.0):
+        bounds = achieved.expected(most, 100.0, known=known)
+        times = [saved / (100 - saved) / (most / (100 - most)) for saved in bounds]
+        assert times == pytest.approx([0.25, 1.25, 2.25])
+        assert all(0 < saved < 100 for saved in bounds), "never more than the step"
 
 
-def test_other_causes_fixes_make_no_more_than_the_ceiling_likely(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shares = tuple(("host-sync", f"p{i}", 0.9 + i / 20) for i in range(9))
-    monkeypatch.setattr(achieved, "CASES", shares)
-    for rule, likely in (("host-sync", 11.0), ("host-copy", 10.0)):
-        low, middle, high = achieved.expected(rule, 10.0, 100.0) or (0.0, 0.0, 0.0)
-        assert (low, middle, high) == pytest.approx((9.0, likely, 13.0))
+def test_a_fix_that_leaves_nothing_predicts_no_more_than_others() -> None:
+    low, likely, high = achieved.expected(100.0, 100.0, known=_cases(*[1.0] * 9))
+    assert (low, likely, high) == pytest.approx((99.0, 99.0, 99.0))
+    known = [*_cases(*[1.0] * 8), ("host-copy", "all", 0.5, 1.0)]
+    assert achieved.expected(50.0, 100.0, known=known)[1] == pytest.approx(50.0)
+
+
+def test_a_program_is_predicted_without_its_own_case() -> None:
+    known = _cases(*[1.0] * 9, *[9.0] * 9)
+    known += [("host-copy", name, 0.5, 0.9) for _, name, *_ in known[:9]]
+    assert achieved.expected(50.0, 100.0, "p0", known)[1] > 85.0
+    assert achieved.expected(50.0, 100.0, "p17", known)[1] > 85.0
 
 
 @pytest.mark.parametrize("count", [8, 9, 12, 19, 40])

@@ -169,6 +169,37 @@ def test_what_xla_copies_on_the_host_before_it_copies() -> None:
     assert found.findings[0].ceiling_us > 0.8 * found.account.wall_us
 
 
+@pytest.mark.parametrize(("line", "rule"), [(44, "host-copy"), (43, "host-work")])
+def test_what_is_converted_at_the_line_that_copies(line: int, rule: str) -> None:
+    """`templates.type_as(x)` of a tensor of the host converts it there first; a line before makes it."""
+    made = programs.Machine("fit.py")
+    for _ in range(9):
+        made.host(6000.0, "fit.py:9 main", f"fit.py:{line} match")
+        made.copy("HtoD", 8 << 20, pinned=False, line="fit.py:44")
+        made.launch(programs.ADD, 60.0, line="fit.py:45")
+    first = diagnosed(made.trace()).findings[0]
+    assert first.rule == rule
+    assert ("until the host has prepared them" in first.summary) == (line == 44)
+
+
+@pytest.mark.parametrize(("passes", "least", "most"), [(1, 0.0, 0.2), (6, 0.7, 1.0)])
+def test_a_loop_of_jax_that_reads_back_becomes_one_launch(
+    passes: int, least: float, most: float
+) -> None:
+    """Once it is in jax.jit; a value that is read once in a step leaves the launches as they are."""
+    made = programs.Machine("retrieve.py")
+    for _ in range(9):
+        for i in range(24):
+            made.launch(f"wrapped_cosine_{i % 4}", 10.0, 100 + i)
+            made.host(90.0)
+            if (i + 1) % (24 // passes) == 0:
+                made.item()
+    found = diagnosed(made.trace())
+    finding = of_rule(found, "host-sync")
+    saved = finding.ceiling_us / found.account.wall_us if finding else 0.0
+    assert least <= saved <= most
+
+
 def test_a_step_of_one_small_launch_has_the_kernels_cause() -> None:
     made = programs.Machine("walk.py")
     for _ in range(9):
@@ -649,6 +680,10 @@ def test_loops_of_real_programs(name: str, rule: str, says: str) -> None:
         ("jax_gauge_calibration", 0.95),
         # kernels are tuned on the GPU while code is compiled, before it is loaded
         ("jax_vertex_density", 0.7),
+        # the host converts a table at the line that copies it in each step
+        ("lightning_exoplanet_spectra", 0.85),
+        # a value is read back in each pass of a loop over a jitted function
+        ("jax_diffraction", 0.9),
     ],
 )
 def test_what_a_fix_closes_is_not_unexplained(name: str, least: float) -> None:

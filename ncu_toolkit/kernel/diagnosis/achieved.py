@@ -1,8 +1,8 @@
 """What fixes achieved of what they could at most, and what that makes expected of another fix. And in
 how many test programs a cause's advice helped, as `python -m benchmarks.programs.advice score` counted.
 
-A case is a program whose fix removed the first cause that was found. Its share is the time of the step
-that the fix saved, over the finding's ceiling, and above 1 where the fix removed more than the cause.
+A case is a program whose fix removed the first cause that was found: the part of the step that the fix
+could save, which is the finding's ceiling, and the part that it saved, more where it removed more than the cause.
 `python -m benchmarks.programs.cases --write` rewrites data/achieved.json and says where cases come from."""
 
 import json
@@ -13,10 +13,7 @@ from typing import Any, Final
 
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 
-ENOUGH: Final = Threshold(
-    8,
-    "of 8 cases the lowest and the highest hold a ninth one 7 times of 9; of fewer they hold less than 75 %",
-)
+LEAST: Final = Threshold(0.01, "of a step: two runs differ by as much, and no fix leaves nothing")
 TESTED: Final = Threshold(3, "of one or two programs a fraction says nothing of a further one")
 
 
@@ -24,8 +21,9 @@ def _data(name: str) -> Any:
     return json.loads(resources.files("ncu_toolkit").joinpath("data", name).read_bytes())
 
 
-#: Cause, program, share of what could be saved.
-CASES: Final[tuple[tuple[str, str, float], ...]] = tuple(map(tuple, _data("achieved.json")))
+#: Cause, program, and the parts (0-1) of its step that the fix could save and saved.
+Case = tuple[str, str, float, float]
+CASES: Final[tuple[Case, ...]] = tuple(map(tuple, _data("achieved.json")))
 #: Of a cause: programs in which its advice was followed, those that became faster, median speedup.
 FOLLOWED: Final[Mapping[str, tuple[int, int, float]]] = _data("followed.json")
 
@@ -37,31 +35,25 @@ def tested(rule: str) -> tuple[int, int] | None:
     return (faster, programs) if programs >= TESTED.value else None
 
 
-def alike(rule: str, but: str = "") -> list[tuple[str, float]]:
-    """Programs and shares from which a cause's saving is expected: its own cases where they are ENOUGH,
-    else those of all causes, and none where these are too few. Without those of the program `but`."""
-    known = [case for case in CASES if case[1] != but]
-    own = [case for case in known if case[0] == rule]
-    found = own if len(own) >= ENOUGH.value else known
-    return [case[1:] for case in found] if len(found) >= ENOUGH.value else []
-
-
 def expected(
-    rule: str, most_us: float, wall_us: float, but: str = ""
-) -> tuple[float, float, float] | None:
+    most_us: float, wall_us: float, but: str = "", known: Sequence[Case] = CASES
+) -> tuple[float, float, float]:
     """The low, likely and high time of a step, in microseconds, that the fix of its first cause
-    saves, of which it can save `most_us`; None where the cases are too few.
+    saves, of which it can save `most_us`: from cases of all causes, without those of the program `but`.
 
-    Likely is the median share; of all causes' cases no more than 1, since this cause's fix need not do what
-    others did beyond theirs. A further program lies before the k-th of n cases with probability
-    k / (n + 1), whatever the distribution of shares (Wilks, 1941)."""
-    found = [share for _, share in alike(rule, but)]
-    if not found:
-        return None
-    (low, high), likely = ends(found), statistics.median(found)
-    if len(found) > sum(case[0] == rule for case in CASES):
-        likely = min(1.0, likely)
-    return tuple(min(wall_us, most_us * x) for x in (low, likely, high))  # type: ignore[return-value]
+    A fix removes more or less than its cause, and what is left runs faster or slower than it was recorded: both
+    multiply the saved time over the time left, so that cases are multiples of the ceiling's. Likely is the median.
+    A further program lies before the k-th of n cases with probability k / (n + 1) (Wilks, 1941)."""
+    times = [_to_left(saved) / _to_left(most) for _, name, most, saved in known if name != but]
+    (low, high), own = ends(times), _to_left(most_us / wall_us)
+    likely = statistics.median(times)
+    return tuple(wall_us * (1 - 1 / (1 + own * x)) for x in (low, likely, high))  # type: ignore[return-value]
+
+
+def _to_left(saved: float) -> float:
+    """What is saved of a step, as a multiple of what is left."""
+    saved = min(1 - LEAST.value, max(LEAST.value, saved))
+    return saved / (1 - saved)
 
 
 def ends(found: Sequence[float]) -> tuple[float, float]:

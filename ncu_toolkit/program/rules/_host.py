@@ -135,11 +135,14 @@ def waits(s: StepFacts, of: Literal["bulk", "read", "launch"]) -> list[int]:
 
 
 def staged(s: StepFacts, each: Away) -> bool:
-    """Whether XLA spent the time on the host's side of the copies that follow: it copies arrays of
-    NumPy into pinned memory, on the host, before it copies them to the GPU."""
-    at = s.gaps[each.gaps[-1]].before
+    """Whether the host spent the time on its own side of copies to the GPU: XLA copies arrays of NumPy
+    into pinned memory first, PyTorch converts a tensor at the line that copies it (`x.type_as(y)`)."""
+    at, frames, stacks = s.gaps[each.gaps[-1]].before, s.trace.frames, s.trace.stacks
     if s.framework != "xla" or at < 0:
-        return False
+        copies = (i for i, op in enumerate(s.ops) if op.path == "HtoD" and copied(op) == "bulk")
+        lines, ran = s.where(copies), stacks_during(s, [each]).items()
+        own = (us for x, us in ran for i in stacks[x][-1:] if place_of(frames[i]) in lines)
+        return sum(own) > MOST.value * each.us
     to_device = takewhile(lambda op: op.kind != "kernel", s.ops[at:])
     size = sum(op.size or 0 for op in to_device if op.path == "HtoD")
     return size >= STAGED.value * each.us / 1e6

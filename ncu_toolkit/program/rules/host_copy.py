@@ -183,8 +183,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
         return s.ruled_out("Copies between host and device are pinned, hidden or short.", *evidence)
     s.claimed |= after
     idle = s.idle_us(gaps)
-    pinning = "until the host has copied them to pinned memory"
-    how = pinning if staging else "while they block the host"
+    how = "until the host has prepared them" if staging else "while they block the host"
     waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
     which, sure, advice = _kind(s, held, pageable)
     return s.finding(

@@ -75,14 +75,15 @@ def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show when the host waited.", *missing)
     gaps = sorted({*s.idle("sync"), *waits(s, "read")} - s.claimed)
-    if not s.steady:
-        gaps = _without_trials(s, gaps)
+    gaps = gaps if s.steady else _without_trials(s, gaps)
     waiting = _patterns.waiting(s)
     reads = [at for at, op in enumerate(s.ops) if copied(op) == "read"]
     us = s.idle_us(gaps) + s.us(reads)
-    edit = Edit(drops=frozenset(reads), waits=s.made("sync") | s.queuing(reads))
+    looped = frozenset(range(len(s.ops) * (s.framework == "xla" and len(reads) > 1)))  # one jit
+    edit = Edit(drops=frozenset(reads), waits=s.made("sync") | s.queuing(reads), graphed=looped)
     saved, masks = s.replay.saved_us(edit), _patterns.masks(s)
-    late, earlier = launched_late(s, OTHER_WORK), max(0.0, saved - us)
+    late = s.idle("host late") if looped else launched_late(s, OTHER_WORK)
+    earlier = max(0.0, saved - us)
     if earlier < _EARLIER * s.idle_us(late):
         late, earlier = [], 0.0
     calls = [call for call in s.calls if call.kind == "sync"]

@@ -95,16 +95,13 @@ def find(s: StepFacts) -> StepOutcome:
     doing = _Doing(s, late, us, _host.ranges_during(s, late), loads)
     several, steps = units.counted(len(late), "long gap"), _in_steps(s, late)
     several = f"the mean step ({several}{steps})" if steps else several
-    pieces = (
-        f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.",
-    )
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {several}, {doing.words}",
         "high" if doing.sure else "medium",
         Edit(moved=s.ending(gaps)),
         gaps=gaps,
         evidence=evidence,
-        arithmetic=pieces + doing.rows,
+        arithmetic=(f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.", *doing.rows),
         advice=doing.advice,
         title=doing.title,
         where=doing.lines,
