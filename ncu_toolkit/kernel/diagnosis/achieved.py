@@ -13,10 +13,7 @@ from typing import Any, Final
 
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 
-ENOUGH: Final = Threshold(
-    8,
-    "of 8 cases the lowest and the highest hold a ninth one 7 times of 9; of fewer they hold less than 75 %",
-)
+ENOUGH: Final = Threshold(8, "of 8 cases the lowest and the highest hold a ninth one 7 times of 9; of fewer they hold less than 75 %")  # fmt: skip
 TESTED: Final = Threshold(3, "of one or two programs a fraction says nothing of a further one")
 
 

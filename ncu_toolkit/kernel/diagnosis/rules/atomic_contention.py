@@ -59,9 +59,7 @@ SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
 #: Sectors of an update from which its lanes scatter; below, they meet in an address or two.
 ONE: Final = 1.5
-AGAIN: Final = Threshold(
-    2.0, "with half of the passes done again, combining lanes first breaks even"
-)
+AGAIN: Final = Threshold(2.0, "with half of the passes done again, combining lanes first breaks even")  # fmt: skip
 #: An update whose old value is used.
 _OLD: Final = re.compile(r"\bATOMG?\b\S*\.(?:ADD|INC)\b\S* (?:P\w+, )?R\d")
 _PLACES: Final = (

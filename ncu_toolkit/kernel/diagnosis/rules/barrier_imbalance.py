@@ -54,9 +54,7 @@ WAITS: Final = {"barrier": "", "sleeping": ""}
 #: Name of the evidence for a part that few warps run: with it the finding says what to change
 #: (`specificity`).
 FEW: Final = "warps_at_work"
-HALF: Final = Threshold(
-    0.5, "if more than half of the warps work, balancing the work cannot halve the time"
-)
+HALF: Final = Threshold(0.5, "if more than half of the warps work, balancing the work cannot halve the time")  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

@@ -52,15 +52,9 @@ EMPTY: Final = Threshold(
     0.4,
     "of public launches that start blocks slowly and keep no unit busy, those of equal warps fill 0.5 of their slots and more",
 )
-WAVES: Final = Threshold(
-    10.0, "start and end of a launch, and a partial last wave, are a tenth of it then at most"
-)
-WORKING: Final = Threshold(
-    0.8, "SMs that work for most of the time have blocks, so that their warps have left"
-)
-SLOW: Final = Threshold(
-    0.3, "half of the 0.5 blocks per cycle, of 0.84, at which short blocks keep GPUs at their limit"
-)
+WAVES: Final = Threshold(10.0, "start and end of a launch, and a partial last wave, are a tenth of it then at most")  # fmt: skip
+WORKING: Final = Threshold(0.8, "SMs that work for most of the time have blocks, so that their warps have left")  # fmt: skip
+SLOW: Final = Threshold(0.3, "half of the 0.5 blocks per cycle, of 0.84, at which short blocks keep GPUs at their limit")  # fmt: skip
 FITS: Final = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
 FEWER: Final = (
     "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
