@@ -218,7 +218,8 @@ def queued_behind_atomics(k: Kernel) -> float:
     updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
     accesses = k.executed(*attribution.LONG_PRODUCERS)
     instructions = k["instructions"] or float(k.profile.mix.total)
-    if not updates or not accesses or not k.model.stalls or memory_load(k) >= BUSY.value:
+    apart = figures.updates_apart(k.profile)
+    if not updates or not accesses or not k.model.stalls or apart or memory_load(k) >= BUSY.value:
         return 0.0
     # Where one slice's unit is busy, what queues for it is known, and all waiting is behind it, but for
     # loads that L1 serves.

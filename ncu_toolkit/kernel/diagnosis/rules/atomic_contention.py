@@ -33,6 +33,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, _launch
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, WEAK_STALL, Threshold
@@ -113,6 +114,9 @@ def find(k: Kernel) -> Outcome:
     count = k.executed("atomic")
     if not count:
         return k.ruled_out("The kernel executes no atomic operations.")
+    if figures.updates_apart(k.profile) and not k.of_base("ATOMS"):
+        reason = "Updates go to different addresses, over all of L2: see Uncoalesced global access."
+        return k.ruled_out(reason, EVIDENCE)
     if found := _again(k):
         return found
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.

@@ -147,7 +147,8 @@ def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
     # queues only in part.
     throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
-    waiting = keep(k.blame("long_scoreboard", "global"), keep(queued, min(sectors, tags)))
+    kinds = ("global", "atomic") if figures.updates_apart(k.profile) else ("global",)
+    waiting = keep(k.blame("long_scoreboard", *kinds), keep(queued, min(sectors, tags)))
     counted, all_sectors = k["global_sectors"], k["l2_sectors_from_sm"]
     # Local memory and atomic updates pass the same link.
     copied, part = figures.copied_sectors(k.profile), 1.0
