@@ -34,9 +34,9 @@ Compute's LaunchConfiguration rule.
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Location
+from ncu_toolkit.base.model import Evidence, Location
 from ncu_toolkit.kernel.diagnosis.figures import WARP
-from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
+from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.kernel.diagnosis.rules import _launch
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 
@@ -74,6 +74,9 @@ def find(k: Kernel) -> Outcome:
     past = gone is not None and gone.edge and gone.lanes < LANES.value
     if gone and past and active is not None and active >= _launch.NEARLY_ALL * gone.lanes:
         return _past_the_edge(k, gone, measured)
+    part = _launch.few_at_work(k)
+    if part and _launch.blocks_skip(k, part[1]):
+        return _blocks(k, *part, measured)
     waves = k["waves"] or 0.0
     if gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
         summary = f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for."
@@ -95,6 +98,28 @@ def find(k: Kernel) -> Outcome:
         LOOK_FOR,
         confidence="high" if k.instructions else "medium",
         locations=_tests(k, gone),
+    )
+
+
+def _blocks(k: Kernel, few: Evidence, part: range, measured: Given) -> Outcome:
+    """Blocks that skip the part where the time goes. Without them what all execute is that much less."""
+    inside = k.instructions[part.start : part.stop]
+    stalls = {
+        reason: keep(1 - sum(row.samples.get(reason, 0) for row in inside) / total, few.value)
+        for reason in k.model.stalls
+        if (total := sum(row.samples.get(reason, 0) for row in k.instructions))
+    }
+    return k.finding(
+        f"Only {percent(few.value)} of the blocks have work: the others skip the code where most of the time is spent.",
+        Removal(
+            "with working blocks alone",
+            stalls=stalls,
+            instructions=keep(1 - sum(row.executed or 0 for row in inside) / k.total, few.value),
+        ),
+        (few, measured),
+        ("Launch as many blocks as there are parts of the work.", FEWER),
+        "Fewer blocks for the same work.",
+        confidence="medium",
     )
 
 

@@ -177,9 +177,11 @@ def _widened(k: Kernel, left: float) -> Removal:
     widened = max(0.0, k.blame("long_scoreboard", "global") - _launch.dependent_loads(k))
     late = keep(widened, keep(1 - queued, left)) if under_way < _launch.ENOUGH else 1.0
     passes = keep(_launch.global_wavefront_part(k), left)
+    # Barriers that outnumber the loads have other work before them, which stays.
+    beside = {"barrier": 1.0} if k.of_base("BAR") > k.of_base("LDG", "LD") else {}
     return Removal(
         "with 16-byte accesses",
-        stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
+        stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left, **beside},
         # A thread that moves more is one of fewer.
         loads={"lsu": keep(memory, left), "blocks": left}
         | (dict.fromkeys(("l1_tag", "l1_data"), passes) if _in_pieces(k) else {}),
