@@ -8,7 +8,8 @@ from typing import Any
 
 import diagnosis_cases as cases
 
-from ncu_toolkit.base.model import Diagnosis, Finding
+from ncu_toolkit.base.model import Diagnosis, Finding, Profile
+from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.engine import _headed, diagnose, ranked
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel
 from ncu_toolkit.kernel.diagnosis.rules import _launch
@@ -104,3 +105,69 @@ def test_where_nothing_gains_much_the_largest_gain_is_first() -> None:
         ]
         first = _headed(ranked(small), idle, 0)[0].bottleneck
         assert first == ("memory-latency" if gains[0] < 1.1 else "uncoalesced-global-access")
+
+
+#: Compare-and-swap on random slots: nearly all waiting is for its results, a microsecond each.
+SLOTS: dict[str, Any] = {
+    "metrics": {
+        "l2_atomic_unit_active": 0.14, "l2_atomic_unit_busiest": 0.141, "l2_utilization": 0.4, "issue_active": 0.05,
+        "instructions": 16_000_000, "l2_sectors_from_sm": 4.0e7,
+    },
+    "stalls": {"selected": 1.0, "wait": 2.0, "long_scoreboard": 170.0},
+    "opcodes": {"LDG.E": 800_000, "ATOMG.E.CAS.STRONG.GPU": 800_000, "ISETP": 14_400_000},
+    "thread_opcodes": {"LDG.E": 25_600_000, "ATOMG.E.CAS.STRONG.GPU": 25_600_000},
+    "instructions": [
+        {"sass": "LDG.E R3, desc[UR4][R2.64]", "executed": 800_000, "threads": 25_600_000,
+         "counters": {"l2_sectors": 3.2e6, "l2_sectors_ideal": 3.2e6}},
+        {"sass": "ATOMG.E.CAS.STRONG.GPU PT, R6, [R4], R2, R3", "executed": 800_000, "threads": 25_600_000,
+         "counters": {"l2_sectors": 25.6e6, "l2_sectors_ideal": 3.2e6}},
+        {"sass": "ISETP.NE.AND P0, PT, R6, R9, PT", "executed": 800_000, "threads": 25_600_000, "samples": {"long_scoreboard": 9000}},
+    ],
+}  # fmt: skip
+
+
+def slots(sectors: float = 25.6e6, **metrics: float) -> Profile:
+    """The launch with other metrics, and atomics that touch other sectors."""
+    load, atomic, test = SLOTS["instructions"]
+    counters = {"l2_sectors": sectors, "l2_sectors_ideal": 3.2e6}
+    rows = [load, {**atomic, "counters": counters}, test]
+    return cases.build({**SLOTS, "metrics": {**SLOTS["metrics"], **metrics}, "instructions": rows})
+
+
+def test_updates_that_never_meet_wait_for_their_sectors() -> None:
+    apart, few, met = slots(), slots(l2_atomic_unit_active=0.01), slots(3.2e6)
+    assert [figures.updates_apart(each) for each in (apart, few, met)] == [True, False, False]
+    first = diagnose(apart).primary
+    assert first.bottleneck == "uncoalesced-global-access"
+    assert first.confidence == "medium"
+    assert any(
+        "long scoreboard" in line and "removed by the change" in line for line in first.arithmetic
+    )
+    assert _launch.queued_behind_atomics(Kernel.of(apart)) == 0
+    assert _launch.queued_behind_atomics(Kernel.of(few)) > 0.4
+    for each in (few, met):
+        assert diagnose(each).primary.bottleneck == "atomic-contention"
+
+
+def test_blocks_skip_a_part_only_where_none_of_theirs_wait() -> None:
+    """Behind the part all pass a barrier. With a few warps of each block at work the others wait there."""
+    case = cases.read("idle-threads.blocks")
+
+    def found(waiting: int, opcode: str = "BAR.SYNC") -> set[str]:
+        rows = [dict(row) for row in case["instructions"]]
+        rows[7]["sass"] = rows[7]["sass"].replace("BAR.SYNC", opcode)
+        rows[8]["samples"] = {"barrier": waiting, "short_scoreboard": 600}
+        stalls = {**case["stalls"], "barrier": 4.0 * waiting / 1200}
+        shown = diagnose(cases.build({**case, "instructions": rows, "stalls": stalls})).findings
+        facts = {
+            fact.metric
+            for each in shown
+            for fact in each.evidence
+            if each.bottleneck == "barrier-imbalance"
+        }
+        return {each.bottleneck for each in shown} | facts & {"warps_at_work"}
+
+    assert "idle-threads" in found(1200)
+    assert "warps_at_work" not in found(1200)
+    assert {"barrier-imbalance", "warps_at_work"} <= found(60000)
+    assert "idle-threads" not in found(60000) | found(1200, "NOP")

@@ -202,6 +202,7 @@ _MEMORY: Final[tuple[Metric, ...]] = (
     _pct("l2_atomic_unit_active", "lts__d_atomic_input_cycles_active" + _ELAPSED, "L2 atomic unit", "Cycles in which the L2 slices' atomic units took input."),
     _pct("l2_atomic_unit_busiest", "lts__d_atomic_input_cycles_active.max.pct_of_peak_sustained_elapsed", "Busiest L2 atomic unit", "The same of the slice that was busiest: updates of one address all go to one slice."),
     Metric("host_sectors", ("lts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum", "syslts__t_sectors_srcunit_tex_aperture_sysmem_lookup_miss.sum"), "sectors", "Sectors of host memory", "32-byte sectors of the host's memory that the SMs asked for and L2 did not have.", renamed=((9, 0), (10, 0))),
+    Metric("host_atomic_sectors", ("lts__t_sectors_srcunit_tex_aperture_sysmem_op_atom.sum", "syslts__t_sectors_srcunit_tex_aperture_sysmem_op_atom.sum"), "sectors", "Atomics on host memory", "32-byte sectors of the host's memory that returning atomics updated."),
     _pct("host_fill_active", "lts__d_sectors_fill_sysmem" + _ELAPSED, "L2 fills from the host", "Sectors that came into L2 from host memory, of one per cycle and slice.", (7, 0), (9, 0)),
     _pct("device_fill_active", "lts__d_sectors_fill_device" + _ELAPSED, "L2 fills from device memory", "Sectors that came into L2 from device memory, of one per cycle and slice."),
     Metric("l2_slice_cycles", ("lts__cycles_elapsed.sum",), "count", "L2 slice cycles", "Elapsed cycles of all L2 slices together."),
@@ -265,7 +266,7 @@ READ_ONLY: Final = frozenset(
         "global_load_hits", "local_load_hits", "texture_hits", "texture_sectors", "surface_load_sectors",
         "surface_store_sectors", "bulk_load_sectors", "bulk_store_sectors", "constant_requests",
         "constant_hits", "l2_read_sectors", "l2_write_sectors", "host_read_sectors",
-        "host_write_sectors", "peer_read_sectors", "peer_write_sectors",
+        "host_write_sectors", "host_atomic_sectors", "peer_read_sectors", "peer_write_sectors",
     }
 )  # fmt: skip
 

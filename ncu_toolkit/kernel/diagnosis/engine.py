@@ -450,9 +450,7 @@ def _notes(k: Kernel) -> list[str]:
 _AT_MEMORY: Final = (
     "long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "tex_throttle",
 )  # fmt: skip
-HALF: Final = Threshold(
-    0.5, "a stall reason that takes half of a warp's time takes as much as all the others together"
-)
+HALF: Final = Threshold(0.5, "a stall reason that takes half of a warp's time takes as much as all the others together")  # fmt: skip
 #: The factor below which a cause is no headline: a tenth is what a roof that is near leaves.
 SUBSTANCE: Final = 1.1
 #: The gain from which a card says more than "about 1.1x": an eighth of the time.
@@ -576,9 +574,7 @@ def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
 #: Device memory, L2 or its link are this busy beside full issue slots or pipes: a third of their
 #: instructions would keep memory busy too. Lean kernels that compute for their time (dozens of
 #: operations per byte) leave memory below a quarter: all nine held-out ones at such a roof do.
-STREAMS: Final = Threshold(
-    0.3, "kernels that compute most of their time keep memory at most a quarter busy"
-)
+STREAMS: Final = Threshold(0.3, "kernels that compute most of their time keep memory at most a quarter busy")  # fmt: skip
 
 
 def _leaner(model: time_model.TimeModel) -> time_model.Prediction | None:

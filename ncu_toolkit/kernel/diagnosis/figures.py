@@ -253,11 +253,33 @@ def _counter(name: str) -> Compute:
     return compute
 
 
+#: Of the slices' mean what the busiest takes at most where all take alike, and of the lanes those with a
+#: sector of their own: 1.01 and 1.00 of a hash table and a histogram of 20 MB, where a few addresses
+#: are updated 5 and more.
+EVEN: Final = 1.25
+OWN: Final = 0.9
+
+
 @remembered(4)
 def placed(profile: Profile) -> list[Instruction]:
     """Instructions whose passes depend on where lanes point alone. Those of atomic updates also
-    come from updates that meet at one address."""
-    return [row for row in profile.instructions if attribution.kind(row.opcode) != "atomic"]
+    come from updates that meet at one address, unless they are apart."""
+    apart = updates_apart(profile)
+    return [
+        row for row in profile.instructions if apart or attribution.kind(row.opcode) != "atomic"
+    ]
+
+
+def updates_apart(profile: Profile) -> bool:
+    """Whether atomic updates go to different addresses: each lane's to a sector of its own, and all of
+    them to all slices of L2 alike. An address belongs to one slice, which is busier than the others
+    where few are updated."""
+    mean, busiest = (profile.value(f"l2_atomic_unit_{name}") for name in ("active", "busiest"))
+    if not mean or busiest is None or busiest > EVEN * mean:
+        return False
+    rows = [row for row in profile.instructions if row.base in ("ATOM", "ATOMG", "RED", "REDG")]
+    sectors = sum(row.counters.get("l2_sectors", 0.0) for row in rows)
+    return sectors >= OWN * sum(row.threads or 0 for row in rows) > 0
 
 
 def _local_sectors(profile: Profile) -> float | None:
@@ -661,6 +683,7 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hot_code_bytes": ("B", "Hot code", "Code executed at least half as often as the hottest instruction."),
     "integer_overhead": ("fraction", "Integer instructions around the work", "Part of the executed warp instructions that are integer arithmetic on indices."),
     "launches": ("count", "Launches", "Kernel launches of one job."),
+    "host_updates": ("fraction", "Atomics on host memory one after another", "Part of the time that returning atomics on the host's memory take at a microsecond each."),
     "local_part": ("fraction", "Local sectors", "Part of the sectors of local and global memory that are local."),
     "local_addresses": ("fraction", "Instructions for local addresses", "Part of the executed instructions that only compute addresses of local memory."),
     "waiting_for_results": ("fraction", "Waiting that more warps overlap", "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues."),

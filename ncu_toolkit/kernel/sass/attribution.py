@@ -150,8 +150,8 @@ class Flow:
         return sorted({i for i in indices if i is not None and kind(self.code[i].opcode) in wanted})
 
     def address_depends_on_load(self, index: int) -> bool:
-        """Whether a load's address comes from a global load's result, through integer instructions
-        and shuffles, in this iteration or the one before."""
+        """Whether a load's address comes from another load's result, through integer instructions and
+        shuffles, in this iteration or the one before. An index kept in shared memory is one, too."""
         if index not in self._on_load:
             self._on_load[index] = self._depends_on_load(index)
         return self._on_load[index]
@@ -165,7 +165,7 @@ class Flow:
                 continue
             seen.add(i)
             group = kind(self.code[i].opcode)
-            if group == "global":
+            if group in ("global", "shared"):
                 return True
             if group in ("integer", "shuffle", "other"):
                 waiting |= self._made_from(i)

@@ -14,11 +14,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from ncu_toolkit.base.model import Instruction
+from ncu_toolkit.base.model import Evidence, Instruction
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.kernel.diagnosis.kernel import GLOBAL_WAITS, Kernel
-from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, COMPULSORY, NEAR_BYTES, REUSE, SMALL_TILE
+from ncu_toolkit.kernel.diagnosis.thresholds import (
+    BUSY,
+    COMPULSORY,
+    NEAR_BYTES,
+    REUSE,
+    SMALL_TILE,
+    Threshold,
+)
 from ncu_toolkit.kernel.diagnosis.time_model import MEMORY, UNLOADED, queue_share
 from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import (
@@ -218,7 +225,8 @@ def queued_behind_atomics(k: Kernel) -> float:
     updates = sum(row.threads * (ADD if FLOAT.search(row.opcode) else 1) for row in atomics)
     accesses = k.executed(*attribution.LONG_PRODUCERS)
     instructions = k["instructions"] or float(k.profile.mix.total)
-    if not updates or not accesses or not k.model.stalls or memory_load(k) >= BUSY.value:
+    apart = figures.updates_apart(k.profile)
+    if not updates or not accesses or not k.model.stalls or apart or memory_load(k) >= BUSY.value:
         return 0.0
     # Where one slice's unit is busy, what queues for it is known, and all waiting is behind it, but for
     # loads that L1 serves.
@@ -451,6 +459,47 @@ def _leaves(table: tuple[Instruction, ...], at: int) -> bool:
     return base_at(table, at) == "EXIT"
 
 
+#: Name of the evidence for a part that few warps run.
+FEW: Final = "warps_at_work"
+HALF: Final = Threshold(0.5, "if more than half of the warps work, balancing the work cannot halve the time")  # fmt: skip
+
+
+def few_at_work(k: Kernel) -> tuple[Evidence, range] | None:
+    """The part (0-1) of the warps that enter code which a branch lets the others skip, and the
+    indices of its instructions, if what warps do besides waiting at barriers is mostly there.
+
+    Warps that come to the branch, and those that go on behind it, are counted; None where no such
+    part is, or it is not known."""
+    table = k.instructions
+    beside = [row.sample_count - row.samples.get("barrier", 0) for row in table]
+    for branch, ends in attribution.flow_of(table).graph.targets.items():
+        target = max(ends)
+        came = table[branch].executed
+        entered = table[branch + 1].executed if branch + 1 < target else None
+        if (
+            not came
+            or not entered
+            or entered > came * HALF.value
+            or sum(beside[branch + 1 : target]) <= sum(beside) * HALF.value
+        ):
+            continue
+        return k.stated(FEW, entered / came, "<=", HALF), range(branch + 1, target)
+    return None
+
+
+def blocks_skip(k: Kernel, part: range) -> bool:
+    """Whether it is whole blocks that skip a part: all warps pass a barrier behind it, where at least as
+    many would wait for the few of their block, and fewer do."""
+    table = k.instructions
+    waiting = sum(row.samples.get("barrier", 0) for row in table)
+    working = sum(
+        r.sample_count - r.samples.get("barrier", 0) for r in table[part.start : part.stop]
+    )
+    came = table[part.start - 1].executed or 0
+    behind = any(r.base == "BAR" and (r.executed or 0) >= came for r in table[part.stop :])
+    return behind and waiting < working
+
+
 #: `HADD2.F32 R4, -RZ, R5.H0_H0`: compilers convert a half to a float so.
 CONVERTS: Final = "HADD2.F32"
 _SHIFT: Final = re.compile(
@@ -652,14 +701,14 @@ def accumulators(k: Kernel) -> int:
 def loads_fragments(k: Kernel) -> bool:
     """Whether warps load the operands of matrix instructions from global memory, each for itself: less
     than half of what is loaded is put into shared memory, and is used less than in a SMALL_TILE. Generic
-    loads may be of shared memory."""
+    loads may be of shared memory. No tile holds what a sparse product gathers."""
 
     def moved(*bases: str) -> float:
         rows = (row for row in k.rows if row.base in bases)
         return sum(row.threads * attribution.width(row.opcode) for row in rows)
 
     loaded, operations = moved("LDG", "LDGSTS"), k["flops_tensor"]
-    if not loaded or not operations or any(row.base in BULK for row in k.rows):
+    if not loaded or not operations or gathers(k) or any(row.base in BULK for row in k.rows):
         return False
     return moved(*SHARED_STORES) < loaded / 2 and operations < SMALL_TILE.value * loaded
 

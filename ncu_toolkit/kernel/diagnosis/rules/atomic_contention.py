@@ -33,6 +33,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, capital, keep, percent
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, _launch
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, WEAK_STALL, Threshold
@@ -59,9 +60,7 @@ SHARED: Final = ("short_scoreboard", "mio_throttle")
 REASONS: Final = (*GLOBAL, *SHARED)
 #: Sectors of an update from which its lanes scatter; below, they meet in an address or two.
 ONE: Final = 1.5
-AGAIN: Final = Threshold(
-    2.0, "with half of the passes done again, combining lanes first breaks even"
-)
+AGAIN: Final = Threshold(2.0, "with half of the passes done again, combining lanes first breaks even")  # fmt: skip
 #: An update whose old value is used.
 _OLD: Final = re.compile(r"\bATOMG?\b\S*\.(?:ADD|INC)\b\S* (?:P\w+, )?R\d")
 _PLACES: Final = (
@@ -115,6 +114,9 @@ def find(k: Kernel) -> Outcome:
     count = k.executed("atomic")
     if not count:
         return k.ruled_out("The kernel executes no atomic operations.")
+    if figures.updates_apart(k.profile) and not k.of_base("ATOMS"):
+        reason = "Updates go to different addresses, over all of L2: see Uncoalesced global access."
+        return k.ruled_out(reason, EVIDENCE)
     if found := _again(k):
         return found
     # One hot address keeps everything behind it waiting, the loads that bring the next index too.

@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Evidence, Finding, Location
+from ncu_toolkit.base.model import Finding, Location
 from ncu_toolkit.kernel.diagnosis.figures import WARP
 from ncu_toolkit.kernel.diagnosis.kernel import (
     SHARED_WAITS,
@@ -42,8 +42,14 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
     percent,
 )
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, Specificity
-from ncu_toolkit.kernel.diagnosis.rules._launch import barrier_part, shared_wavefront_part
-from ncu_toolkit.kernel.diagnosis.thresholds import WEAK_STALL, Threshold
+from ncu_toolkit.kernel.diagnosis.rules._launch import (
+    FEW,
+    barrier_part,
+    blocks_skip,
+    few_at_work,
+    shared_wavefront_part,
+)
+from ncu_toolkit.kernel.diagnosis.thresholds import WEAK_STALL
 from ncu_toolkit.kernel.sass import attribution
 
 TITLE: Final = "Waiting at barriers"
@@ -51,12 +57,6 @@ REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("issue_active", "opcodes")
 NCU: Final = (("CPIStall", "barrier"),)
 WAITS: Final = {"barrier": "", "sleeping": ""}
-#: Name of the evidence for a part that few warps run: with it the finding says what to change
-#: (`specificity`).
-FEW: Final = "warps_at_work"
-HALF: Final = Threshold(
-    0.5, "if more than half of the warps work, balancing the work cannot halve the time"
-)
 
 
 def find(k: Kernel) -> Outcome:
@@ -70,7 +70,9 @@ def find(k: Kernel) -> Outcome:
     if waiting < WEAK_STALL.value:
         reason = f"Warps wait at barriers for only {percent(waiting)} of their time.{beside}"
         return k.ruled_out(reason, measured)
-    alone = _few_at_work(k)
+    alone = few_at_work(k)
+    if alone and blocks_skip(k, alone[1]):
+        alone = None
     shuffling = k.waiting_for(("shuffle",), *SHARED_WAITS)
     if alone is None and shuffling >= waiting and k.executed("shuffle"):
         return k.ruled_out(
@@ -175,14 +177,14 @@ STEPS_LEFT: Final = 0.5
 
 def _shuffled(removal: Removal, k: Kernel) -> Removal:
     """The removal, and what shuffles take the place of where nearly each access to shared memory has its
-    barrier: such code exchanges values between threads step by step. Unchanged elsewhere.
+    barrier: such code exchanges values between threads step by step. Unchanged elsewhere, where shuffles
+    do so already, and where matrix instructions take what is stored.
 
     Harris, "Optimizing Parallel Reduction in CUDA"; CUDA C++ Programming Guide, "Warp Shuffle
     Functions"."""
-    accesses = k.executed("shared")
-    barriers = k.of_base("BAR")
-    warps = k.warps
-    if not accesses or barriers < STEPS * warps or accesses > EXCHANGE * barriers:
+    accesses, barriers = k.executed("shared") or 0.0, k.of_base("BAR")
+    done = k.executed("tensor") or (k.executed("shuffle") or 0.0) >= STEPS_LEFT * barriers
+    if not accesses or done or barriers < STEPS * k.warps or accesses > EXCHANGE * barriers:
         return removal
     shuffles = barriers * STEPS_LEFT
     left = min(1.0, shuffles / accesses)
@@ -198,29 +200,3 @@ def _shuffled(removal: Removal, k: Kernel) -> Removal:
         basis="There is a barrier for every one to three accesses to shared memory, so values are exchanged step by step. "
         "Shuffles do the steps within a warp, and one warp does the others.",
     )
-
-
-def _few_at_work(k: Kernel) -> tuple[Evidence, range] | None:
-    """The part (0-1) of the warps that enter code which a branch lets the others skip, and the
-    indices of its instructions, if what warps do besides waiting at barriers is mostly there.
-
-    Warps that come to the branch, and those that go on behind it, are counted; None where no such
-    part is, or it is not known."""
-    table = k.instructions
-    beside = [row.sample_count - row.samples.get("barrier", 0) for row in table]
-    total = sum(beside)
-    if not total:
-        return None
-    for branch, ends in attribution.flow_of(table).graph.targets.items():
-        target = max(ends)
-        came = table[branch].executed
-        entered = table[branch + 1].executed if branch + 1 < target else None
-        if (
-            not came
-            or not entered
-            or entered > came * HALF.value
-            or sum(beside[branch + 1 : target]) <= total * HALF.value
-        ):
-            continue
-        return k.stated(FEW, entered / came, "<=", HALF), range(branch + 1, target)
-    return None

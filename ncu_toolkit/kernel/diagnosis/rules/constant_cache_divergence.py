@@ -62,10 +62,7 @@ INDEXED: Final = re.compile(r"c\[0x[0-9a-f]+\]\[R\d")
 FETCHED: Final = 0.3
 #: Elements of a thread to which the advice applies each constant.
 ELEMENTS: Final = 4
-SERIAL: Final = Threshold(
-    4.0,
-    "a broadcast of up to 16 bytes takes 1 to 2 cycles; 4 means that lanes are served in several turns",
-)
+SERIAL: Final = Threshold(4.0, "a broadcast of up to 16 bytes takes 1 to 2 cycles; 4 means that lanes are served in several turns")  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

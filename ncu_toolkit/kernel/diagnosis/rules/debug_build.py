@@ -41,16 +41,11 @@ from ncu_toolkit.kernel.diagnosis.time_model import PIPES
 TITLE: Final = "Debug build"
 LIMIT: Final = "compute"
 OPTIONAL: Final = ("opcodes",)
-MOVES: Final = Threshold(
-    0.3,
-    "debug builds of nvcc 13.0 and Numba have 48% and more, optimised kernels on record 30% at most",
-)
+MOVES: Final = Threshold(0.3, "debug builds of nvcc 13.0 and Numba have 48% and more, optimised kernels on record 30% at most")  # fmt: skip
 #: The same of the code itself: of 656 functions embedded in reports the 27 of debug builds are 0.50 to
 #: 0.67 copies and have an ERRBAR, and of the others no more than 0.11 are copies where there is an
 #: ERRBAR.
-IN_CODE: Final = Threshold(
-    0.3, "debug builds on record have 50% and more, optimised code with an ERRBAR 11% at most"
-)
+IN_CODE: Final = Threshold(0.3, "debug builds on record have 50% and more, optimised code with an ERRBAR 11% at most")  # fmt: skip
 BARRIERS: Final = Threshold(0.0, "optimised code has an ERRBAR only behind a memory fence")
 #: Opcodes that copy a register, to another or to a uniform one.
 COPIES: Final = ("MOV", "R2UR")

@@ -93,9 +93,7 @@ ALONE: Final = BUSY
 #: remainder), and all of its instructions with checks and branches: code of nvcc for Volta to Hopper.
 DIVISION: Final = 8
 DIVISION_IN_ALL: Final = 16
-DIVIDES: Final = Threshold(
-    0.25, "as multiplications they would take an eighth, so that a fifth of the FP64 work goes"
-)
+DIVIDES: Final = Threshold(0.25, "as multiplications they would take an eighth, so that a fifth of the FP64 work goes")  # fmt: skip
 #: A division by a literal, a parameter or what is the same for all lanes.
 BY_CONSTANT: Final = re.compile(r"MUFU\.RCP64H\S* R\d+, -?(\d|c\[|UR)")
 RECIPROCAL: Final = "Multiply by the reciprocal where the divisor is a constant or serves many elements: const double r = 1.0 / dx, once."

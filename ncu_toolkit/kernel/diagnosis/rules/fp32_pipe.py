@@ -60,10 +60,7 @@ from ncu_toolkit.kernel.diagnosis.time_model import NOISE, SUSTAINED
 
 TITLE: Final = "FP32 pipe"
 LIMIT: Final = "compute"
-VENDOR: Final = Threshold(
-    0.9 * 0.78,
-    "nine tenths of the 78% of peak that the vendor's FP32 matrix product reaches on an H200",
-)
+VENDOR: Final = Threshold(0.9 * 0.78, "nine tenths of the 78% of peak that the vendor's FP32 matrix product reaches on an H200")  # fmt: skip
 REQUIRES: Final = ("fma_pipe_active",)
 OPTIONAL: Final = ("opcodes", "lanes_predicated_on", "issue_active", "stalls")
 COSTS: Final = (("fp32",), ("math_pipe_throttle", "wait", "not_selected"))

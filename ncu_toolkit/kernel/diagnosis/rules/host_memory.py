@@ -10,7 +10,7 @@ PCIe takes a microsecond and more. Warps then wait for it while every unit of th
 
 How to confirm
 Sectors with system memory as their aperture, or L2 fills from system memory, near all that L2
-fetches, with device memory idle.
+fetches, with device memory idle. Or as many atomics on system memory as there are microseconds.
 
 What to change
 Copy the data to the GPU once (cudaMemcpy into cudaMalloc memory) before the kernel. For managed
@@ -27,6 +27,7 @@ CUDA C++ Best Practices Guide, "Data Transfer Between Host and Device" and "Zero
 Programming Guide, "Unified Memory Programming", data prefetching.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -39,7 +40,7 @@ from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, STALL, Threshold
 TITLE: Final = "Host memory"
 LIMIT: Final = "memory"
 REQUIRES: Final = ("host_part", "host_rate")
-OPTIONAL: Final = ("stalls", "host_sectors", "dram_utilization")
+OPTIONAL: Final = ("stalls", "host_sectors", "host_atomic_sectors", "dram_utilization")
 NCU: Final = (("CPIStall", "long scoreboard"), ("SOLBottleneck", "latency"))
 PART: Final = Threshold(
     0.5,
@@ -55,6 +56,10 @@ LOOKUPS: Final = Threshold(
     0.1,
     "an access over PCIe takes about 10 times as long as one that L2 answers, so a tenth of them take half of the waiting",
 )
+#: Such an access at least, in microseconds. L2 updates an address of device memory once a clock.
+ACCESS_US: Final = 1.0
+UPDATE: Final = 1e-3
+IN_TURN: Final = Threshold(0.5, "most of the time, for atomics that are done one after another over PCIe, a microsecond each")  # fmt: skip
 #: Stall reasons of warps that wait for memory outside the SM.
 WAITING: Final = ("long_scoreboard", "lg_throttle", "drain", "membar")
 _ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -74,18 +79,21 @@ _ADVICE: Final[Mapping[str, tuple[str, ...]]] = {
 def find(k: Kernel) -> Outcome:
     part, rate = k["host_part"], k["host_rate"]
     link = host_link(k.device.name, k.device.cc)
-    moved = k["host_bytes"] or 0.0
+    moved, updates = k["host_bytes"] or 0.0, k["host_atomic_sectors"] or 0.0
+    in_turn = updates * ACCESS_US / (k.profile.duration_us or math.inf)
     evidence = (
         k.fact("host_part", ">=", PART),
         k.fact("host_bytes", ">=", LEAST),
         k.fact("host_lookups", ">=", LOOKUPS),
+        k.stated("host_updates", in_turn, ">=", IN_TURN) if updates else None,
         "host_rate dram_utilization stall_share:long_scoreboard stall_share:lg_throttle",
     )
     if link is None:
         return k.ruled_out("This GPU and the host share one memory.", evidence)
     lookups = k["host_lookups"]
     few = lookups is not None and lookups < LOOKUPS.value
-    if part is None or rate is None or part < PART.value or moved < LEAST.value or few:
+    little = part is None or part < PART.value or moved < LEAST.value or few
+    if rate is None or (little and in_turn < IN_TURN.value):
         return k.ruled_out("The kernel works on data in device memory or L2.", evidence)
     busiest, why = k.model.busiest()[1], ""
     if link.name != "PCIe" and rate < BUSY.value * link.bandwidth:
@@ -96,18 +104,21 @@ def find(k: Kernel) -> Outcome:
         why = "Other units are busy enough to be the limit."
     if why:
         return k.ruled_out(why, evidence)
+    summary = f"{percent(part or 0.0)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at {_rate(rate)}."
+    summary += f" The link moves {_rate(link.bandwidth)} at most."
+    left, basis = LEFT, "Device memory answers in a quarter of the time that the host takes."
+    if little:
+        left, basis = UPDATE, "L2 updates an address once a clock, the host's memory once a microsecond."  # fmt: skip
+        summary = f"{units.count(updates)} atomics are on the host's memory. Each takes a microsecond over {link.name}, and those on one "
+        summary += "address are done one after another, while the link idles."
+    stalls = k.shrink(left, ("global", "atomic", "copy", "texture"), *WAITING)
     prediction = k.model.without(
-        Removal(
-            "with the data in device memory",
-            stalls=k.shrink(LEFT, ("global", "atomic", "copy", "texture"), *WAITING),
-            basis="Device memory answers in a quarter of the time that the host takes.",
-        )
+        Removal("with the data in device memory", stalls=stalls, basis=basis)
     )
     predicted = prediction if k.model.stalls and prediction.quantified else None
     return Finding(
         k.rule,
-        f"{percent(part)} of what the kernel fetches lies in the host's memory and comes over {link.name}, at "
-        f"{_rate(rate)}. The link moves {_rate(link.bandwidth)} at most.",
+        summary,
         "high",
         k.facts(*evidence),
         predicted.speedup if predicted else None,

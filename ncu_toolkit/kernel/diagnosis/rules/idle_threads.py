@@ -34,9 +34,9 @@ Compute's LaunchConfiguration rule.
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import Location
+from ncu_toolkit.base.model import Evidence, Location
 from ncu_toolkit.kernel.diagnosis.figures import WARP
-from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, percent
+from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.kernel.diagnosis.rules import _launch
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
 
@@ -52,15 +52,9 @@ EMPTY: Final = Threshold(
     0.4,
     "of public launches that start blocks slowly and keep no unit busy, those of equal warps fill 0.5 of their slots and more",
 )
-WAVES: Final = Threshold(
-    10.0, "start and end of a launch, and a partial last wave, are a tenth of it then at most"
-)
-WORKING: Final = Threshold(
-    0.8, "SMs that work for most of the time have blocks, so that their warps have left"
-)
-SLOW: Final = Threshold(
-    0.3, "half of the 0.5 blocks per cycle, of 0.84, at which short blocks keep GPUs at their limit"
-)
+WAVES: Final = Threshold(10.0, "start and end of a launch, and a partial last wave, are a tenth of it then at most")  # fmt: skip
+WORKING: Final = Threshold(0.8, "SMs that work for most of the time have blocks, so that their warps have left")  # fmt: skip
+SLOW: Final = Threshold(0.3, "half of the 0.5 blocks per cycle, of 0.84, at which short blocks keep GPUs at their limit")  # fmt: skip
 FITS: Final = "Give the block the shape of the problem: an x that divides the row, or one index over rows and columns."
 FEWER: Final = (
     "Launch as many threads as there are results: smaller blocks, or a grid sized by the work."
@@ -80,6 +74,9 @@ def find(k: Kernel) -> Outcome:
     past = gone is not None and gone.edge and gone.lanes < LANES.value
     if gone and past and active is not None and active >= _launch.NEARLY_ALL * gone.lanes:
         return _past_the_edge(k, gone, measured)
+    part = _launch.few_at_work(k)
+    if part and _launch.blocks_skip(k, part[1]):
+        return _blocks(k, *part, measured)
     waves = k["waves"] or 0.0
     if gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
         summary = f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for."
@@ -101,6 +98,28 @@ def find(k: Kernel) -> Outcome:
         LOOK_FOR,
         confidence="high" if k.instructions else "medium",
         locations=_tests(k, gone),
+    )
+
+
+def _blocks(k: Kernel, few: Evidence, part: range, measured: Given) -> Outcome:
+    """Blocks that skip the part where the time goes. Without them what all execute is that much less."""
+    inside = k.instructions[part.start : part.stop]
+    stalls = {
+        reason: keep(1 - sum(row.samples.get(reason, 0) for row in inside) / total, few.value)
+        for reason in k.model.stalls
+        if (total := sum(row.samples.get(reason, 0) for row in k.instructions))
+    }
+    return k.finding(
+        f"Only {percent(few.value)} of the blocks have work: the others skip the code where most of the time is spent.",
+        Removal(
+            "with working blocks alone",
+            stalls=stalls,
+            instructions=keep(1 - sum(row.executed or 0 for row in inside) / k.total, few.value),
+        ),
+        (few, measured),
+        ("Launch as many blocks as there are parts of the work.", FEWER),
+        "Fewer blocks for the same work.",
+        confidence="medium",
     )
 
 

@@ -53,9 +53,7 @@ CODE_RANK: Final = 8
 #: Independent chains that the advice asks for: one for each of the four cycles that arithmetic
 #: takes since Volta.
 CHAINS: Final = 4
-ENOUGH: Final = Threshold(
-    8.0, "twice the four that hide the latency; recorded kernels that wait for results keep 1 to 7"
-)
+ENOUGH: Final = Threshold(8.0, "twice the four that hide the latency; recorded kernels that wait for results keep 1 to 7")  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

@@ -42,9 +42,7 @@ COUNTERS: Final = {"l1_throughput": "L1", "tex_pipe_active": "the texture pipe"}
 WAITS: Final = {"tex_throttle": ""}
 open_in_code = memory_levels
 
-PASSES: Final = Threshold(
-    4.0, "the widest access of a warp, 16 bytes per lane, takes four passes of 128 bytes"
-)
+PASSES: Final = Threshold(4.0, "the widest access of a warp, 16 bytes per lane, takes four passes of 128 bytes")  # fmt: skip
 #: Below it most requests take one pass: half way to the two of an access of 8 bytes per lane.
 SINGLE: Final = 1.5
 #: What passes the load/store pipe beside shuffles, and the part of shuffles from which on they fill it.

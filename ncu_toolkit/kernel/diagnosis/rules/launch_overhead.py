@@ -54,14 +54,8 @@ CONFIRMED_BY: Final = ()
 WHOLE_JOB: Final = True
 #: Microseconds between back-to-back small kernels that the profiler does not see (source above).
 BETWEEN_US: Final = 2.2
-SHORT: Final = Threshold(
-    10.0,
-    "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time",
-)
-REFILLED: Final = Threshold(
-    2.0,
-    "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters",
-)
+SHORT: Final = Threshold(10.0, "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time")  # fmt: skip
+REFILLED: Final = Threshold(2.0, "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters")  # fmt: skip
 MANY: Final = Threshold(
     0.35,
     "public launches of short blocks start 0.37 to 0.50 per cycle, of 0.84, and hold 15 to 46% of the warps they could",

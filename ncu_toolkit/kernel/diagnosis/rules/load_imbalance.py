@@ -44,13 +44,8 @@ IDLE: Final = Threshold(
     0.1,
     "twice the 5% of Nsight Compute's WorkloadImbalance rule, because start and end leave SMs idle in every launch",
 )
-UNEVEN: Final = Threshold(
-    1.05, "Nsight Compute's WorkloadImbalance rule: the busiest SM 5% above the mean"
-)
-SEVERAL: Final = Threshold(
-    2.0,
-    "from two waves on an SM gets new blocks as its blocks end, so that equal ones keep all SMs busy",
-)
+UNEVEN: Final = Threshold(1.05, "Nsight Compute's WorkloadImbalance rule: the busiest SM 5% above the mean")  # fmt: skip
+SEVERAL: Final = Threshold(2.0, "from two waves on an SM gets new blocks as its blocks end, so that equal ones keep all SMs busy")  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

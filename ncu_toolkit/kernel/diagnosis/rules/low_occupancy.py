@@ -61,10 +61,7 @@ ISSUING: Final = Threshold(
     0.6,
     "Nsight Compute's IssueSlotUtilization rule: at 0.6 instructions per cycle or more, the schedulers are not the limit",
 )
-TILE: Final = Threshold(
-    64.0,
-    "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile",
-)
+TILE: Final = Threshold(64.0, "twice the 32 registers that each thread of a full SM gets (65,536 for 2,048): the rest holds a tile")  # fmt: skip
 SLOT: Final = "block_limit_blocks"
 
 #: What to do by the name of the limiter.

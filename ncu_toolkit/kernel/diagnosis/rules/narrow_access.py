@@ -63,9 +63,7 @@ OPTIONAL: Final = ("global_sector_excess", "dram_utilization", "load_reuse")
 COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle", "mio_throttle"))
 NCU: Final = (("MemoryCacheAccessPattern", ""), ("CPIStall", "long scoreboard"))
 CODE_RANK: Final = 13
-NARROW: Final = Threshold(
-    4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)"
-)
+NARROW: Final = Threshold(4.0, "a quarter of the 16 bytes that one lane's access can move (CUDA C++ Programming Guide)")  # fmt: skip
 #: Instructions that an access brings along at most: two for a 64-bit address, and its part of a
 #: loop's step, compare and branch. What else is integer or control belongs to the work on the data,
 #: which wider accesses leave as it is.
@@ -86,40 +84,30 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out("The kernel does not load from global memory.")
     if width > NARROW.value:
         return k.ruled_out("Loads are wider than four bytes per lane.", measured)
-    return (
-        _not_to_widen(k, measured)
-        or _few_in_flight(k, width, measured)
-        or _wider(k, width, measured)
-    )
+    if reason := _not_to_widen(k):
+        return k.ruled_out(reason, measured, "global_sector_excess")
+    return _few_in_flight(k, width, measured) or _wider(k, width, measured)
 
 
-def _not_to_widen(k: Kernel, measured: Evidence | None) -> NoFinding | None:
-    """Why the loads are not waited for, or are no neighbours that one wide load could bring."""
+def _not_to_widen(k: Kernel) -> str:
+    """Why the loads are not waited for, or are no neighbours that one wide load could bring; "" where they are."""
     waiting, chased = _launch.global_waiting(k), _launch.dependent_loads(k)
     if waiting < WEAK_STALL.value:
-        reason = f"Warps wait on global memory for only {percent(waiting)} of their time."
-        return k.ruled_out(reason, measured)
+        return f"Warps wait on global memory for only {percent(waiting)} of their time."
     if (not _launch.is_coalesced(k) or _launch.rewritten(k)) and not _in_pieces(k):
-        return k.ruled_out(
-            "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first.",
-            "global_sector_excess",
-        )
+        return "Lanes are scattered, so they have no neighbouring elements to load. Coalesce first."
     loads = k.of_base("LDG", "LD")
     if loads >= STEPS * k.warps and k.of_base("BAR") >= 0.5 * loads:
-        reason = "Barriers separate the loads: a thread has one in flight at each step, however wide. See Memory latency."
-        return k.ruled_out(reason, measured)
+        return "Barriers separate the loads: a thread has one in flight at each step, however wide. See Memory latency."
     if chased >= 0.5:
-        reason = f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened."
-        return k.ruled_out(reason, measured)
+        return f"{percent(chased)} of the waiting is for loads whose address comes from another load. These cannot be widened."
     few = _launch.late_part(
         k, lambda _, i: i.threads is not None and i.threads < LANES.value * (i.executed or 0)
     )
     if few >= 0.5:
-        reason = "Most waiting is for loads of few lanes: the elements beside theirs are not needed. See Memory latency."
-        return k.ruled_out(reason, measured)
-    if _launch.queued_behind_atomics(k) >= 0.5:
-        return k.ruled_out("Loads queue behind atomic updates: see Atomic contention.", measured)
-    return None
+        return "Most waiting is for loads of few lanes: the elements beside theirs are not needed. See Memory latency."
+    queued = _launch.queued_behind_atomics(k) >= 0.5
+    return "Loads queue behind atomic updates: see Atomic contention." if queued else ""
 
 
 def _few_in_flight(k: Kernel, width: float, measured: Evidence | None) -> NoFinding | None:
@@ -189,9 +177,11 @@ def _widened(k: Kernel, left: float) -> Removal:
     widened = max(0.0, k.blame("long_scoreboard", "global") - _launch.dependent_loads(k))
     late = keep(widened, keep(1 - queued, left)) if under_way < _launch.ENOUGH else 1.0
     passes = keep(_launch.global_wavefront_part(k), left)
+    # Barriers that outnumber the loads have other work before them, which stays.
+    beside = {"barrier": 1.0} if k.of_base("BAR") > k.of_base("LDG", "LD") else {}
     return Removal(
         "with 16-byte accesses",
-        stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left},
+        stalls={"long_scoreboard": late, "lg_throttle": throttle, "drain": left, **beside},
         # A thread that moves more is one of fewer.
         loads={"lsu": keep(memory, left), "blocks": left}
         | (dict.fromkeys(("l1_tag", "l1_data"), passes) if _in_pieces(k) else {}),

@@ -62,12 +62,8 @@ NCU: Final = (
     ("UncoalescedSharedAccess", ""), ("SharedMemoryConflicts", ""), ("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"),
 )  # fmt: skip
 CODE_RANK: Final = 0
-EXCESS: Final = Threshold(
-    0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts"
-)
-IN_CODE: Final = Threshold(
-    1 / 3, "as _launch.COALESCED: the code does not show how much of the time goes to shared memory"
-)
+EXCESS: Final = Threshold(0.1, "Nsight Compute's SharedMemoryConflicts rule: conflicts above 10% of the wavefronts")  # fmt: skip
+IN_CODE: Final = Threshold(1 / 3, "as _launch.COALESCED: the code does not show how much of the time goes to shared memory")  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

@@ -43,10 +43,7 @@ CODE_RANK: Final = 9
 #: Idle part of the last wave from which Nsight Compute's LaunchConfiguration rule speaks: nothing
 #: ranks what the code alone shows.
 IN_CODE: Final = 0.2
-TAIL: Final = Threshold(
-    0.1,
-    "half of the 20% from which Nsight Compute's LaunchConfiguration rule speaks: the prediction ranks it",
-)
+TAIL: Final = Threshold(0.1, "half of the 20% from which Nsight Compute's LaunchConfiguration rule speaks: the prediction ranks it")  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:

@@ -55,14 +55,9 @@ COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle", "mio_thro
 NCU: Final = (
     ("UncoalescedGlobalAccess", ""), ("MemoryCacheAccessPattern", ""), ("CPIStall", "lg throttle"),
 )  # fmt: skip
-EXCESS: Final = Threshold(
-    0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on"
-)
+EXCESS: Final = Threshold(0.1, "Nsight Compute's memory rules report waste from 10% of the traffic on")  # fmt: skip
 CODE_RANK: Final = 0
-QUEUED: Final = Threshold(
-    _launch.COALESCED,
-    "accesses with up to half as many sectors again as they need count as coalesced",
-)
+QUEUED: Final = Threshold(_launch.COALESCED, "accesses with up to half as many sectors again as they need count as coalesced")  # fmt: skip
 WALK: Final = Threshold(WARP, "a row of 32 accesses or more feeds all lanes of a warp")
 
 
@@ -152,7 +147,8 @@ def _coalesced(k: Kernel, excess: float, few: float) -> Removal:
     # The queue in front of L1 drains one line at a time; a load that waits for its data waits for
     # queues only in part.
     throttle = 1 - few if few else keep(k.blame("lg_throttle", "global"), tags)
-    waiting = keep(k.blame("long_scoreboard", "global"), keep(queued, min(sectors, tags)))
+    kinds = ("global", "atomic") if figures.updates_apart(k.profile) else ("global",)
+    waiting = keep(k.blame("long_scoreboard", *kinds), keep(queued, min(sectors, tags)))
     counted, all_sectors = k["global_sectors"], k["l2_sectors_from_sm"]
     # Local memory and atomic updates pass the same link.
     copied, part = figures.copied_sectors(k.profile), 1.0
@@ -235,10 +231,7 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     structures, or columns: the distance between lanes tells the last two. Only columns are fixed by the
     order of the lanes."""
     if shape := _tall_block(k, where):
-        return (
-            shape,
-            "If the algorithm has to walk down columns, load rows and transpose the tile through shared memory.",
-        )
+        return shape, _COLUMN
     apart, long = _runs(k)
     hits = k["l1_hit_rate"] or 0.0
     if apart >= _launch.MOST and long and hits >= _launch.MOST:
