@@ -182,12 +182,18 @@ def _starts_late(k: Kernel) -> bool:
     GPUs, and others may start fewer."""
     starts = k.model.busy("blocks")
     others = (name for name in RESOURCES if name != "blocks")
-    return starts >= STARTING.value or (
+    return _at_most(k) or (
         starts >= MANY.value
         and (k["occupancy_fill"] or 1.0) <= HALF_FULL.value
         and k.model.working >= FILLED.value
         and k.model.busiest(*others)[1] < BUSY.value
     )
+
+
+def _at_most(k: Kernel) -> bool:
+    """Whether as many blocks start as can, between the start and the end of the launch."""
+    between = 1 - min(0.9, FLOOR_US / (k.profile.duration_us or FLOOR_US))
+    return k.model.busy("blocks") / between >= STARTING.value
 
 
 def _short_blocks(k: Kernel) -> Outcome:
@@ -208,7 +214,7 @@ def _short_blocks(k: Kernel) -> Outcome:
     idle = "No unit is busy, and " * ("dram" in k.model.loads)
     blocks = f"{units.counted(k.blocks, 'block')} of {units.counted(k.threads, 'thread')}"
     pace = f"The {blocks} are so short that the SMs wait for new ones. {capital(starts)} start per cycle, {most} of the maximum rate. {idle}SMs"
-    if k.model.busy("blocks") >= STARTING.value:
+    if _at_most(k):
         pace = f"The GPU starts blocks as fast as it can, {starts} per cycle. The {blocks} are so short that SMs"
     return k.finding(
         f"{pace} hold only {percent(fill)} of the warps they could.",
