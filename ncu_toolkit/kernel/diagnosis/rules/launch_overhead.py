@@ -56,10 +56,7 @@ WHOLE_JOB: Final = True
 BETWEEN_US: Final = 2.2
 SHORT: Final = Threshold(10.0, "where the 2.2 us between launches and the 1.2 us of start and end are a third of the time")  # fmt: skip
 REFILLED: Final = Threshold(2.0, "from two waves on an SM's blocks are replaced as they end, so that the pace of starting them matters")  # fmt: skip
-MANY: Final = Threshold(
-    0.35,
-    "public launches of short blocks start 0.37 to 0.50 per cycle, of 0.84, and hold 15 to 46% of the warps they could",
-)
+MANY: Final = Threshold(0.35, "public launches of short blocks start 0.37 to 0.50 of 0.84 per cycle, and hold 15 to 46% of their warps")  # fmt: skip
 HALF_FULL: Final = Threshold(0.6, "above the 0.15 to 0.46 of those launches")
 #: Times the work of a block that the advice asks for: four elements per thread where there was one.
 MORE_WORK: Final = 4
@@ -181,19 +178,18 @@ def _starts_late(k: Kernel) -> bool:
     work without being full, and nothing else is BUSY. The most that start in a cycle is known of few
     GPUs, and others may start fewer."""
     starts = k.model.busy("blocks")
-    others = (name for name in RESOURCES if name != "blocks")
     return _at_most(k) or (
         starts >= MANY.value
         and (k["occupancy_fill"] or 1.0) <= HALF_FULL.value
         and k.model.working >= FILLED.value
-        and k.model.busiest(*others)[1] < BUSY.value
+        and k.model.busiest(*(name for name in RESOURCES if name != "blocks"))[1] < BUSY.value
     )
 
 
 def _at_most(k: Kernel) -> bool:
     """Whether as many blocks start as can, between the start and the end of the launch."""
-    between = 1 - min(0.9, FLOOR_US / (k.profile.duration_us or FLOOR_US))
-    return k.model.busy("blocks") / between >= STARTING.value
+    ends = min(0.9, FLOOR_US / (k.profile.duration_us or FLOOR_US))
+    return k.model.busy("blocks") / (1 - ends) >= STARTING.value
 
 
 def _short_blocks(k: Kernel) -> Outcome:
