@@ -188,7 +188,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
     which, sure, advice = _kind(s, held, pageable)
     # work of other steps hides pinned copies; in a single pass they take their time
     rate = 0.0 if s.steady or not link else PINNED.value * link.bandwidth
-    keeps = {at: min(1.0, _rate(s, at) / rate) for at in held if rate}
+    keeps = {at: min(1.0, _rate(s, at) / rate) for at in held if rate and s.ops[at].size}
     moved = s.ending(at for each in staging for at in each.gaps)
     return s.finding(
         f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{_moved(s, held, link)}",
