@@ -14,6 +14,7 @@ save most of what it would, or where its fix must come first.
 
 A finding whose fix would find little left to save after those before it (COVERED) is not shown."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,7 @@ import msgspec
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.safe import shell_word
 from ncu_toolkit.base.core.shares import grouped
-from ncu_toolkit.base.document.card import kernel_label
+from ncu_toolkit.base.document.card import gain_text, kernel_label
 from ncu_toolkit.base.model import Diagnosis, Finding, Launch, NoFinding, Profile
 from ncu_toolkit.base.model.profile import Advice
 from ncu_toolkit.kernel.diagnosis import figures
@@ -53,12 +54,8 @@ from ncu_toolkit.program.traces.classes import kernel_class
 Judged = Mapping[int, tuple[Profile | None, Diagnosis]]
 #: What a ceiling counts in the order, by how sure its cause is.
 SURE: Final = {"high": 1.0, "medium": 0.75, "low": 0.5}
-COVERED: Final = Threshold(
-    0.8, "with a fifth of its own time left, a finding would save little after those before it"
-)
-ALIKE: Final = Threshold(
-    0.8, "ceilings differ by more than a fifth from what fixes save, so nearer ones are not apart"
-)
+COVERED: Final = Threshold(0.8, "with a fifth of its own time left, a finding would save little after those before it")  # fmt: skip
+ALIKE: Final = Threshold(0.8, "ceilings differ by more than a fifth from what fixes save, so nearer ones are not apart")  # fmt: skip
 LATE: Final = "launch-bound"
 AWAY: Final = "host-work"
 OPTIMIZER: Final = "optimizer-launches"
@@ -69,19 +66,15 @@ INDEXED: Final = "gather-scatter"
 PIECES: Final = 4
 #: Causes whose fix makes one launch of several.
 MERGED: Final = (OPTIMIZER, "small-ops-loop", "unfused-chain", "spelled-out", "unfused-attention")
-MOST_LATE: Final = Threshold(
-    0.5, "with most of the late time explained by particular causes, theirs are the first fixes"
-)
+MOST_LATE: Final = Threshold(0.5, "with most of the late time explained by particular causes, theirs are the first fixes")  # fmt: skip
 OFF: Final = Threshold(0.02, "steps of one program differ by 1 to 3%")
+#: Part of the step (0-1) from which an interval's end is as good as all of it.
+MOST_OF: Final = 0.9
 MORE: Final = Threshold(1.01, "with two digits, less of a difference is rarely shown")
 SMALL_GRIDS: Final = "idle-streams"
 #: Idle time that no finding explains is reported from this part of the step on.
-UNEXPLAINED: Final = Threshold(
-    0.05, "twice what steps of one program differ by, below which the GPU counts as busy"
-)
-BETWEEN: Final = Threshold(
-    6.0, "us: the 95th percentile of the gaps between queued operations in published traces"
-)
+UNEXPLAINED: Final = Threshold(0.05, "twice what steps of one program differ by, below which the GPU counts as busy")  # fmt: skip
+BETWEEN: Final = Threshold(6.0, "us: the 95th percentile of the gaps between queued operations in published traces")  # fmt: skip
 #: What to say of such time beside the account's words for it.
 _MORE: Final = {
     "idle: host work": " py-spy record --native shows which.",
@@ -151,7 +144,7 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
     own = {gap for each in found if each.rule in MERGED for gap in each.gaps}
     most |= len(own.intersection(late.gaps)) >= MOST_LATE.value * len(late.gaps)
     blocks = _patterns.cut(s, PIECES)
-    made = []
+    made, after = [], dict[str, float]()
     for each in found:
         both = s.replay.saved_us(each.edit, late.edit)
         shared = each.ceiling_us + late.ceiling_us - both
@@ -163,11 +156,12 @@ def _before_launching(found: Sequence[StepFinding], s: StepFacts) -> list[StepFi
             text = f" It comes first, since no CUDA graph captures code {does}. "
             text += f"Fixing the late launches too saves about {s.of_step(both)}."
             each = msgspec.structs.replace(each, summary=each.summary + text, before=(LATE,))
+            after[each.rule] = both
         elif most and each is not late and merges and s.worth(shared):
             sure = "medium" if each.confidence == "low" else each.confidence
             each = msgspec.structs.replace(each, before=(LATE,), confidence=sure)
         made.append(each)
-    return made
+    return [msgspec.structs.replace(x, after=after) if x is late else x for x in made]
 
 
 def _joined(
@@ -218,12 +212,18 @@ def _with_expected(shown: Sequence[StepFinding], s: StepFacts) -> list[StepFindi
 
 def _with_more(finding: StepFinding, s: StepFacts) -> StepFinding:
     """With why its fix saves more than its cause takes, where it does."""
-    most = MORE.value * (s.us(finding.ops) + s.idle_us(finding.gaps))
-    if finding.good or max(finding.ceiling_us, *(finding.expected_us or (0.0,))[:2]) <= most:
+    work_us, idle_us = s.us(finding.ops), s.idle_us(finding.gaps)
+    most, likely = MORE.value * (work_us + idle_us), finding.expected_us or (0.0, 0.0, 0.0)
+    text = "This fix saves more than its cause takes: "
+    if finding.ceiling_us > most:
+        text += "idle time elsewhere shrinks too."
+    elif likely[1] > most:
+        text += "fixes on record did."
+    elif work_us >= idle_us and most < likely[2] < MOST_OF * s.wall_us:
+        text = "The interval ends above the time of its cause, since many fixes remove other costs too."
+    else:
         return finding
-    why = "idle time elsewhere shrinks too" if finding.ceiling_us > most else "fixes on record did"
-    text = f"{finding.summary} This fix saves more than its cause takes: {why}."
-    return msgspec.structs.replace(finding, summary=text)
+    return msgspec.structs.replace(finding, summary=f"{finding.summary} {text}")
 
 
 def with_trial(found: ProgramDiagnosis, trial: ProgramTrial) -> ProgramDiagnosis:
@@ -377,14 +377,14 @@ def _kernels(s: StepFacts, known: Judged) -> list[StepFinding]:
         function = launch.function or launch.kernel
         near = finding.speedup is None and finding.confidence == "medium" and not finding.weight
         if (finding.good or near) and s.worth(s.us(places), DOMINANT):
-            roof = _of_kernel(s, finding.bottleneck, function, [(finding, places)])
+            roof = _of_kernel(s, known, finding.bottleneck, function, [(finding, places)])
             head = f"{function} is {'at' if finding.good else 'near'} its roof"
             text = roof.summary + _moved(known[shape][0])
             roofs.append(msgspec.structs.replace(roof, title=head, summary=text, good=True))
         # of a report alone the reader may be the library's author
         if finding.saved and not finding.good and (not s.trace.timed or _promises(launch, finding)):
             groups[finding.bottleneck, function].append((finding, places))
-    found = [_of_kernel(s, name, function, group) for (name, function), group in groups.items()]
+    found = [_of_kernel(s, known, *key, group) for key, group in groups.items()]
     worth = [each for each in found if s.worth(each.ceiling_us)]
     return [*sorted(worth, key=lambda each: -each.ceiling_us)[:_KERNELS], *roofs]
 
@@ -427,16 +427,22 @@ def _replaced(kernel: StepFinding, found: Iterable[StepFinding], s: StepFacts) -
 
 
 def _of_kernel(
-    s: StepFacts, name: str, function: str, group: Sequence[tuple[Finding, list[int]]]
-) -> StepFinding:
-    first, _ = max(group, key=lambda each: each[0].saved * s.us(each[1]))
+    s: StepFacts, known: Judged, name: str, function: str, group: Sequence[tuple[Finding, list[int]]]
+) -> StepFinding:  # fmt: skip
+    first, own = max(group, key=lambda each: each[0].saved * s.us(each[1]))
+    # another cause of the kernel that surely gains more, where this one may gain more yet
+    shape, low = s.ops[own[0]].shape, (first.interval or (math.inf,))[0]
+    sure = (x for x in known[shape][1].findings if x.interval and x.interval[0] > low and x.speedup)
+    more = (x for x in sure if _promises(s.trace.shapes[shape], x))
+    says = [f'"{title(x.bottleneck)}", {gain_text(x.speedup or 1.0, x.interval)}' for x in more]
+    second = f" Its report also says {says[0]}." if says else ""
     keeps = {at: 1 - each.saved * (not each.good) for each, ops in group for at in ops}
     places = sorted(keeps)
     kernels = {launch.kernel for at in places if (launch := s.launches[at])}
     every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
     some = f"{units.count(len(places))} of " * (len(places) < every)
     return s.finding(
-        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(s.us(places))}. {first.summary}",
+        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(s.us(places))}. {first.summary}{second}",
         first.confidence,
         Edit(keeps=keeps),
         ops=places,

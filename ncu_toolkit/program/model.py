@@ -376,6 +376,8 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[str, ...] = ()
     """Ids of findings that it goes before, whatever they save: their fix waits for its fix, or it
     explains most of what they are about."""
+    after: Mapping[str, float] = {}
+    """Ids of findings whose fixes must come first, each with what both fixes save."""
     good: bool = False
     """Nothing to gain: the step is at what this cause is about."""
 

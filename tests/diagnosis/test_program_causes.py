@@ -8,8 +8,12 @@ from pathlib import Path
 import msgspec
 import program_traces as programs
 import pytest
+from program_found import machine
 
+from ncu_toolkit.base.core import units
+from ncu_toolkit.base.hardware.specs import host_link
 from ncu_toolkit.program.diagnosis import diagnose_program
+from ncu_toolkit.program.explain.program import program_answer
 from ncu_toolkit.program.model import Padding, ProgramDiagnosis, Result, StepFinding, Trace
 from ncu_toolkit.program.traces.account import account_of
 from ncu_toolkit.program.traces.files import read_trace
@@ -608,6 +612,14 @@ def test_what_blocks_a_graph_goes_first_with_what_both_save() -> None:
     assert (first.rule, late.rule) == ("host-sync", "launch-bound")
     assert first.ceiling_us < late.ceiling_us
     assert "Fixing the late launches too saves about" in first.summary
+    # alone that fix is not possible
+    assert late.after == {"host-sync": pytest.approx(found.together_us)}
+    assert first.expected_us is not None
+    adds = units.significant(
+        (found.together_us - first.expected_us[1]) / found.account.wall_us * 100, 2
+    )
+    title, saves, _ = program_answer(found).cards[0].then[0]
+    assert (title, saves) == ("Launch-bound", f"with the waits gone, fix saves about {adds} %")
 
 
 def test_one_first_pass_is_its_start() -> None:
@@ -619,8 +631,46 @@ def test_one_first_pass_is_its_start() -> None:
     made.sync()
     first = diagnosed(made.trace()).findings[0]
     assert first.rule == "first-pass"
-    assert "allocating and freeing memory" in first.summary
+    assert "allocating or freeing memory" in first.summary
     assert not any("torch.compile" in each for each in first.advice)
+
+
+def test_copies_of_a_single_pass_take_the_time_of_pinned_ones() -> None:
+    """Nothing repeats, so no other step's work hides them: 0.8 of the rate of the link is left."""
+    made = programs.Machine("once.py")
+    for at in range(3):
+        made.copy("HtoD", 256 << 20, pinned=False)
+        made.launch(f"kernel_{at}(float*)", 5.0)
+    made.sync()
+    found = diagnosed(made.trace())
+    copies = of_rule(found, "host-copy")
+    assert found.step.how == "whole"
+    assert copies is not None
+    link = host_link(programs.H200.name, programs.H200.cc)
+    assert link is not None
+    took_us = sum(found.step.ops[at].us for at in copies.ops)
+    took_us += sum(found.account.gaps[at].us for at in copies.gaps)
+    left_us = len(copies.ops) * (256 << 20) / (0.8 * link.bandwidth) * 1e6
+    assert copies.ceiling_us == pytest.approx(took_us - left_us, rel=0.01)
+    assert not any("stream" in each or "step" in each for each in copies.advice)
+
+
+def test_a_first_pass_idles_as_its_account_says() -> None:
+    """The summary's times were another split of the same idle time than the account below it."""
+    made = machine("once.py")
+    for at in range(60):
+        made.host(60.0 if at % 20 else 400.0)
+        made.launch(f"kernel_{at // 2}(float*)", 5.0)
+    made.sync()
+    found = diagnosed(made.trace())
+    first = found.findings[0]
+    assert first.rule == "first-pass"
+    parts = {part.key: part for part in found.account.parts}
+    other = parts["idle: host work"]
+    assert f"{units.duration(other.us)} {other.label.removeprefix('Idle: ')}" in first.summary
+    # of launches that come late, the first of their kernel apart
+    assert "kernels launched late" in first.summary
+    assert "first launches of 2" in first.summary
 
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -690,3 +740,25 @@ def test_what_a_fix_closes_is_not_unexplained(name: str, least: float) -> None:
     found = diagnosed(read_trace(PAIRS / f"{name}.before.ncu-trace"))
     assert found.findings[0].ceiling_us >= least * found.account.wall_us
     assert not any(note.startswith("Idle time in none") for note in found.notes)
+
+
+def test_what_is_ruled_out_agrees_with_the_account() -> None:
+    """A wait that began before the step is in the account; a steady step has no first launches."""
+    found = diagnosed(read_trace(PAIRS / "cuda_nearest_points.before.ncu-trace"))
+    assert any(part.key == "idle: sync" for part in found.account.parts)
+    ruled = {each.bottleneck: each for each in found.considered}
+    assert "No call waits" not in ruled["host-sync"].reason
+    calls = next(x for x in ruled["host-sync"].evidence if x.metric == "sync_calls")
+    assert calls.value
+    assert calls.value >= 1
+    assert not ruled["first-pass"].evidence
+
+
+@pytest.mark.parametrize("name", ["torch_penguin_reid", "torch_satellite_tiles"])
+def test_an_interval_that_ends_above_its_cause_says_why(name: str) -> None:
+    found = diagnosed(read_trace(PAIRS / f"{name}.before.ncu-trace"))
+    first = found.findings[0]
+    assert first.expected_us is not None
+    took_us = sum(found.account.exclusive_us[at] for at in first.ops)
+    assert first.expected_us[1] < took_us < first.expected_us[2]
+    assert "The interval ends above the time of its cause, since" in first.summary

@@ -539,6 +539,19 @@ def test_a_kernel_verdict_counts_by_its_share() -> None:
     assert not diagnose_program(step, account, known(1, 0.2)).findings
 
 
+@pytest.mark.parametrize(("low", "shown"), [(2.9, True), (1.0, False)])
+def test_a_kernels_other_cause_that_surely_gains_more_is_named(low: float, shown: bool) -> None:
+    step, account = step_of(kernels("small(float*)", us=100.0))
+    ((profile, verdict),) = known(0, 0.8).values()
+    (first,) = verdict.findings
+    other = replace(first, bottleneck="local-memory-traffic", speedup=4.0, interval=(low, 41.0))
+    verdict = Diagnosis((replace(first, interval=(1.0, 7.6)), other))
+    (found,) = diagnose_program(step, account, {0: (profile, verdict)}).findings
+    assert found.rule == "tail-effect"
+    says = 'Its report also says "Local-memory traffic", 2.9–41×.'
+    assert found.summary.endswith(says) == shown
+
+
 def test_a_kernel_verdict_of_products_gives_way() -> None:
     step, account = step_of(kernels(*[programs.sgemm()] * 4))
     found = diagnose_program(step, account, known(0, 0.1, "fp32-pipe"))

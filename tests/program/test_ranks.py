@@ -11,6 +11,7 @@ from ncu_toolkit.kernel.analysis.analyze import Analysis
 from ncu_toolkit.program.analysis.program import analyze_programs, answers_of, judged
 from ncu_toolkit.program.explain.ranks import job_answer
 from ncu_toolkit.program.model import Call, Op, Trace
+from ncu_toolkit.program.pages.program_view import write_program_page
 from ncu_toolkit.program.recording.program_run import name_of
 from ncu_toolkit.program.traces.classes import exchange_kind
 from ncu_toolkit.program.traces.ranks import job_of, split, timeline
@@ -190,6 +191,27 @@ def test_eight_ranks_wait_for_the_seventh() -> None:
         "all-to-all": 5,
         "all-reduce": 3,
     }
+
+
+@pytest.mark.skipif(not EIGHT.is_dir(), reason="the public traces are not here")
+def test_a_rank_that_begins_late_has_a_possible_cause(tmp_path: Path) -> None:
+    """What makes it late was not recorded. What its step has beyond a usual one's is not what costs that
+    step most, and says so; savings are in order; the page names the rank whose step it shows."""
+    (result,) = analyze_programs([EIGHT]).traces
+    assert result.job is not None
+    assert result.found is not None
+    late = result.job.findings[0]
+    assert late.confidence == "low"
+    assert "lies before what was recorded. More than on rank 6: CPU-bound. The GPU" in late.summary
+    assert result.found.costly[0].rule != "host-work"
+    rows = job_answer(result.job).cards[0].then
+    assert [row[0].partition(",")[0] for row in rows] == [
+        "Launch-bound",
+        "Synchronisation inside the step",
+    ]
+    page = tmp_path / "page.html"
+    write_program_page(result.found, page, job=result.job)
+    assert "Where does the time of the step of rank 7 go?" in page.read_text()
 
 
 @pytest.mark.parametrize(

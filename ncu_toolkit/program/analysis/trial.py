@@ -27,13 +27,8 @@ from ncu_toolkit.program.traces.files import is_trace
 #: Beside a trace, what was tried of its program.
 SUFFIX: Final = ".tried.json"
 _VERSION: Final = 1
-LEAST: Final = Threshold(
-    gate.RUNS_DIFFER, "clocks and allocations differ from start to start by 1 to 2% of a step"
-)
-FEW: Final = Threshold(
-    gate.FEW_DIFFER,
-    "so few runs that no test can tell chance differ by 2 to 4% by themselves now and then",
-)
+LEAST: Final = Threshold(gate.RUNS_DIFFER, "clocks and allocations differ from start to start by 1 to 2% of a step")  # fmt: skip
+FEW: Final = Threshold(gate.FEW_DIFFER, "so few runs that no test can tell chance differ by 2 to 4% by themselves now and then")  # fmt: skip
 #: Numbers of steps in two runs that differ by more than this factor are of two kinds of step.
 _STEPS: Final = 1.5
 #: Relative spread between runs alike from which a number that is printed is no result.

@@ -31,7 +31,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import CALL, TOOLKIT, authored, line_in
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
 from ncu_toolkit.kernel.explain.verdict import extents, lines_of, title_of_finding
-from ncu_toolkit.program.diagnosis import DOMINANT, Judged
+from ncu_toolkit.program.diagnosis import DOMINANT, MOST_OF, Judged
 from ncu_toolkit.program.explain.strip import strip_of
 from ncu_toolkit.program.model import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.traces.builder import own_code
@@ -46,7 +46,6 @@ _BARS: Final = 6
 _SMALL: Final = 0.01
 #: Lines of the user's code that a card names.
 _LINES: Final = 2
-_MOST_OF: Final = 0.9
 #: Part of the step (0-1) from which idle time and copies of a step without a finding are mentioned.
 _MUCH_IDLE: Final = 0.05
 #: Part (0-1) of what a line is named for, below which it is no place to look, or its share no news.
@@ -62,6 +61,8 @@ _IDLE: Final = "idle: "
 _WORTH: Final = 0.05
 #: Characters of a name from which those that tell it from others are taken.
 _LONGEST: Final = 400
+#: Causes whose fix must come before a CUDA graph, in words.
+_GONE: Final = {"host-sync": "the waits", "allocation-in-step": "the allocations"}
 #: A finding that saves less than this part of what most of the step goes into is no headline.
 _MINOR: Final = 0.2
 #: What tracing adds to steps with a GPU that is busy for less than half of the time: in the 20
@@ -272,10 +273,15 @@ def saving(finding: StepFinding, found: ProgramDiagnosis, *, whole: bool = True)
         return f"{fix} saves {_in_unit(finding.measured_us, found)}{of}, measured"
     if finding.expected_us is not None:
         low, likely, high = (_in_unit(each, found, rough=True) for each in finding.expected_us)
-        most = finding.expected_us[2] >= _MOST_OF * wall_us
+        most = finding.expected_us[2] >= MOST_OF * wall_us
         between = f"{low}{unit} or more" if most else f"{low} to {high}{unit}"
         return f"{fix} saves about {likely}{of}{f' ({COVERAGE} {between})' * whole}"
-    return f"{fix} saves about {_in_unit(finding.ceiling_us, found)}{of}"
+    us = finding.ceiling_us
+    for other in (x for x in found.costly if x.rule in finding.after):
+        shown = other.expected_us[1] if other.expected_us else other.ceiling_us
+        us = max(0.0, finding.after[other.rule] - (other.measured_us or shown))
+        fix = f"with {_GONE[other.rule]} gone, fix"
+    return f"{fix} saves about {_in_unit(us, found)}{of}"
 
 
 def _whole(found: ProgramDiagnosis) -> tuple[str, str]:
@@ -447,7 +453,7 @@ def _then(
     wall, rows = found.account.wall_us, []
     for x in costly[start:CARDS]:
         title = title_of(found, x).partition(" (the GPU")[0]
-        due = x.rule in costly[0].before and "comes first" not in costly[0].summary
+        due = x.rule in costly[0].before and costly[0].rule not in x.after
         title += ", mostly due to the first cause" * (due and x.ceiling_us > costly[0].ceiling_us)
         rows.append((title, saving(x, found, whole=False), visible("".join(x.where[:1]))))
     if len(costly) > 1 and found.together_us > 0:

@@ -42,6 +42,7 @@ def job_answer(job: Job, *, cards: int = CARDS, next_command: str = "") -> Answe
             state="roof", bottleneck="ranks", title="Nothing to gain between the ranks", gain="nothing to gain", confidence="high",
             summary="No rank is late, and other work hides the collectives, or they take little of the step.",
         )]  # fmt: skip
+    own.sort(key=lambda each: -each.ceiling_us)
     then = tuple(
         (f"{visible(each.title).partition(' (the GPU')[0]}, on all ranks", program.saving(each, usual), *each.where[:1])
         for each in own[: max(0, cards - len(shown))]

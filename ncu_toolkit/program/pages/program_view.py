@@ -127,7 +127,7 @@ def _of_job(view: ProgramView, job: Job) -> ProgramView:
     tables = tuple(("table", each) for each in answer.tables)
     ranks = Fold("ranks", "Ranks of the job", whose, tables, open=True)
     return replace(
-        view, title=title, facts=tuple(facts), card=answer.cards[0], folds=(ranks, *view.folds),
+        view, title=title, facts=tuple(facts), whole=f"{view.whole} of rank {job.shown[0][0]}", card=answer.cards[0], folds=(ranks, *view.folds),
         remarks=(*others, *answer.points, *view.remarks),
     )  # fmt: skip
 

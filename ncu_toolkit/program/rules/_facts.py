@@ -35,13 +35,8 @@ from ncu_toolkit.program.traces.marks import marks_around
 from ncu_toolkit.program.traces.replay import Replay
 
 #: A cause that would save less of the step is not worth a finding.
-WORTH: Final = Threshold(
-    0.03, "steps of one program differ by 1 to 3% of their time, so that less cannot be seen"
-)
-KERNELS_TOO: Final = Threshold(
-    0.2,
-    "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well",
-)
+WORTH: Final = Threshold(0.03, "steps of one program differ by 1 to 3% of their time, so that less cannot be seen")  # fmt: skip
+KERNELS_TOO: Final = Threshold(0.2, "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well")  # fmt: skip
 #: Lines named with a finding.
 _LINES: Final = 3
 Confidence = Literal["high", "medium", "low"]

@@ -19,9 +19,7 @@ from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.traces.builder import INSTALLED, own_code
 
 #: Bytes per second.
-STAGED: Final = Threshold(
-    3e9, "a thread of the host copies 5 to 15 GB/s: what takes longer is more than a copy"
-)
+STAGED: Final = Threshold(3e9, "a thread of the host copies 5 to 15 GB/s: what takes longer is more than a copy")  # fmt: skip
 #: Microseconds.
 OTHER_WORK: Final = Threshold(
     OTHER_WORK_US,
@@ -35,9 +33,7 @@ FEW: Final = Threshold(
 )
 #: Microseconds.
 BRIEF: Final = Threshold(2.5, "what a copy of so few bytes takes, where its size is not recorded")
-ALL: Final = Threshold(
-    0.8, "a range of which a fifth is elsewhere says where the host is, not what it waits for"
-)
+ALL: Final = Threshold(0.8, "a range of which a fifth is elsewhere says where the host is, not what it waits for")  # fmt: skip
 MOST: Final = Threshold(0.5, "what fills half of the time is more of it than all else together")
 #: Of a range's name: microseconds of a time, and how long the range itself lasts.
 Ranges = Mapping[str, tuple[float, float]]
@@ -105,9 +101,7 @@ class HostTime:
         return f"{units.percent(self.us / whole_us, 2)} in {function_of(self.frame)} ({place_of(self.frame)}{mostly})"
 
 
-ALONE: Final = Threshold(
-    0.8, "a module of a whole step has several kernels of each kind, with numbers"
-)
+ALONE: Final = Threshold(0.8, "a module of a whole step has several kernels of each kind, with numbers")  # fmt: skip
 _OF_XLA: Final = re.compile(r"fusion|^wrapped_")
 _OF_JAX: Final = re.compile(r"(?:^|[/\\])jax[/\\]")
 

@@ -11,7 +11,7 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import PythonFrame
+from ncu_toolkit.program.model import Edit, PythonFrame
 from ncu_toolkit.program.rules._facts import LOADER_RANGE, StepFacts
 from ncu_toolkit.program.rules._host import MOST, functions_of, listed, module_of, stacks_in
 from ncu_toolkit.program.rules._words import dear
@@ -40,17 +40,17 @@ _HARDLY: Final = 0.05
 #: Functions of the loader that start and end its workers.
 _STARTS: Final = re.compile(r"(.*\.)?(__init__|_get_iterator|_shutdown_workers|_reset)$")
 MANY: Final = Threshold(32.0, "cores that a GPU of a host has for itself: 16 to 28 in common ones")
-BUSY: Final = Threshold(
-    0.7, "a worker that waits for a third of its time is not what others wait for"
-)
+BUSY: Final = Threshold(0.7, "a worker that waits for a third of its time is not what others wait for")  # fmt: skip
 
 
 class Loader:
     """Time in which the program waits for PyTorch's DataLoader, by Python's stacks, or by the range
     that PyTorch opens around it."""
 
-    def __init__(self, s: StepFacts, stacks: Mapping[int, float], name: str, inside: float) -> None:
-        self.s = s
+    def __init__(
+        self, s: StepFacts, stacks: Mapping[int, float], name: str, inside: float, edit: Edit
+    ) -> None:
+        self.s, self.edit = s, edit
         self._modules: dict[int, tuple[str, ...]] = {}
         self.own = {at: us for at, us in stacks.items() if self._in(at, _IN_LOADER)}
         self.us = sum(self.own.values())
@@ -75,7 +75,7 @@ class Loader:
         """What the host does, for a sentence, and what to do."""
         ran, whole_us = functions_of(self.s, self.own), sum(self.own.values())
         named = f": {listed(ran, whole_us)}" * bool(ran)
-        now_us, step_us = self._pace()
+        now_us, step_us = self._pace
         if self.alone:
             pace = f"Making a batch takes {units.duration(now_us - step_us)}, the rest of the step {units.duration(step_us)}"
             cheaper = dear(ran, whole_us, "of the time for a batch", _LESS)
@@ -102,7 +102,7 @@ class Loader:
     def needed(self) -> str:
         """How many workers would make batches as fast as the step could take them; "..." where the
         trace does not show how busy they are."""
-        now_us, step_us = self._pace()
+        now_us, step_us = self._pace
         if not step_us:
             return "..."
         if self.alone:
@@ -110,10 +110,13 @@ class Loader:
         many, busy, _ = self.workers
         return str(math.ceil(many * busy * now_us / step_us)) if busy else "..."
 
+    @cached_property
     def _pace(self) -> tuple[float, float]:
-        """Microseconds from batch to batch, and those without what the program waits for them."""
+        """Microseconds from batch to batch, and those without making them, or with the fix that the
+        finding simulates where workers make them."""
         batches, wall_us = self._batches(), self.s.wall_us
-        return wall_us / batches, max(wall_us - self.us, 0.0) / batches
+        saved_us = self.us if self.alone else self.s.replay.saved_us(self.edit)
+        return wall_us / batches, max(wall_us - saved_us, 0.0) / batches
 
     def _starts(self, stack: int) -> bool:
         """Whether the loader starts or ends its workers."""
@@ -129,7 +132,7 @@ class Loader:
         if busy < BUSY.value:
             advice = _PIN if self._pins() else _BETWEEN
             return f"{waits} But the workers wait too ({how}).", (advice,)
-        now_us, step_us = self._pace()
+        now_us, step_us = self._pace
         made = f"{units.counted(many, 'worker makes', 'workers make')} {_rate(now_us)} batches/s; the step could use {_rate(step_us)}"
         first = f"{made}: num_workers={self.needed}, if there are as many cores."
         return f"{waits} {how}.", self._in_order((first,), dear(ran, total, "of a worker", _LESS))

@@ -94,7 +94,7 @@ def _late(
     more, idle = _longer(late, other)
     where: tuple[str, ...] = ()
     advice: list[str] = []
-    if late.begins_us > 0.5 * late.caused_us and job.steps == 1:
+    if earlier := late.begins_us > 0.5 * late.caused_us and job.steps == 1:
         cause = f"It begins its step {units.duration(late.begins_us)} after the median rank: the cause lies before what was recorded."
         advice.append("Record several steps of all ranks: what makes it late then lies in them.")
     elif more > max(idle, 0.0):
@@ -114,7 +114,7 @@ def _late(
             "Bind each process to other cores, of the NUMA node of its GPU (numactl), and look for what else runs on them."
         )
     elif host is not None:
-        cause += f" {host.title.partition(' (')[0]}: {host.summary}"
+        cause += f" More than on rank {other.rank}: {host.title.partition(' (')[0]}. {host.summary}"
         where, advice = host.where, [*advice, *host.advice[: 3 - len(advice)]]
     kind = job.exchanges[0].kind  # what is waited in most
     if kind == "all-to-all":
@@ -123,7 +123,7 @@ def _late(
         rule="late-rank", title=f"Rank {late.rank} is late, and the others wait for it",
         summary=f"It is last at {late.last} of {units.counted(job.in_step, 'collective')}, {units.duration(late.late_us)} after the"
                 f" median of the others on average. {cause}",
-        confidence="high" if job.error_us < 0.1 * late.caused_us else "medium",
+        confidence="low" if earlier else "high" if job.error_us < 0.1 * late.caused_us else "medium",
         ceiling_us=late.caused_us, advice=tuple(advice), where=where,
     )  # fmt: skip
 

@@ -30,10 +30,7 @@ from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Memory allocated in the step"
-STEADY: Final = Threshold(
-    8.0,
-    "the first steps fill the caches of frameworks: fewer steps than that may all be first ones",
-)
+STEADY: Final = Threshold(8.0, "the first steps fill the caches of frameworks: fewer steps than that may all be first ones")  # fmt: skip
 _ADVICE: Final = {
     "": ("Allocate once, before the loop, or use cudaMallocAsync and cudaFreeAsync, which keep memory in a pool.",),
     "torch": ("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and do not call torch.cuda.empty_cache() in the loop.",

@@ -30,18 +30,14 @@ from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK
+from ncu_toolkit.program.traces.account import LABELS
 
 TITLE: Final = "One first pass: start-up, no steady step"
-NEW: Final = Threshold(
-    0.25, "of its launches are the first of their kernel: of a program that repeats, few are"
-)
+NEW: Final = Threshold(0.25, "of its launches are the first of their kernel: of a program that repeats, few are")  # fmt: skip
 IDLE: Final = Threshold(0.5, "of the run: where the GPU works for most of it, its work counts")
-_ALLOCATES: Final = "allocating and freeing memory"
 _CODE: Final = "loading modules"
 _LOADS: Final = "first launches of {} (code is loaded, libraries are set up)"
-_TRIES: Final = "choosing algorithms of convolutions"
-_WAITS: Final = "waiting for the GPU or for copies"
-_ELSE: Final = "other code of the host"
+_TRIES: Final = "choosing algorithms of convolutions (waits and copies there)"
 _ADVICE: Final = (
     "Run the pass several times in one process and record that: what is left then is the program's step.",
     "If the first answer is what counts: run a pass over an input of the same shape before it is asked for.",
@@ -54,6 +50,8 @@ _TRIED: Final = (
 def find(s: StepFacts) -> StepOutcome:
     if missing := s.lacks("wall time", "host calls"):
         return s.abstain("The trace does not show what the host did.", *missing)
+    if s.steady:
+        return s.ruled_out("It is not a first pass alone.")
     first: dict[str, int] = {}
     for at, launch in enumerate(s.launches):
         if launch is not None:
@@ -64,7 +62,7 @@ def find(s: StepFacts) -> StepOutcome:
         fact("first_launches", "First launches", new, "fraction", f"Part of the {s.word}'s launches that are the first of their kernel.", NEW),
         s.part("idle", "GPU idle", idle, "in which the GPU does nothing.", IDLE),
     )  # fmt: skip
-    if s.steady or new < NEW.value or not s.worth(idle, IDLE):
+    if new < NEW.value or not s.worth(idle, IDLE):
         return s.ruled_out("It is not a first pass alone.", *evidence)
     late = s.idle("host late")
     called = [at for at in late if s.gaps[at].call >= 0]
@@ -78,17 +76,16 @@ def find(s: StepFacts) -> StepOutcome:
     spent: dict[str, float] = defaultdict(float)
     chains = s.within([s.call(gap.before) for gap in s.gaps])
     for at, (gap, chain) in enumerate(zip(s.gaps, chains, strict=True)):
-        kind = _CODE if at in code else _ELSE
-        if gap.cause == "allocation":
-            kind = _ALLOCATES
-        elif gap.cause in ("sync", "copy"):
-            kind = _TRIES if any("convolution" in name for name in chain) else _WAITS
-        elif gap.before in kernels and at not in code | long:
+        # the rest in the account's words, so that both agree
+        kind = _CODE if at in code else LABELS[gap.key].removeprefix("Idle: ")
+        if gap.cause in ("sync", "copy") and any("convolution" in name for name in chain):
+            kind = _TRIES
+        elif gap.cause == "host late" and gap.before in kernels and at not in code | long:
             kind = _LOADS
             loaded.add(gap.before)
         spent[kind] += gap.us
     kernel = units.counted(len(loaded), "kernel")
-    kinds = sorted(spent, key=lambda kind: -spent[kind])
+    kinds = sorted(filter(lambda kind: s.worth(spent[kind]), spent), key=lambda kind: -spent[kind])
     shares = [f"{units.duration(spent[kind])} {kind.format(kernel)}" for kind in kinds]
     allocations = sum(call.kind in ("allocate", "free") for call in s.calls)
     return s.finding(

@@ -36,9 +36,7 @@ from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact, grid_text
 
 TITLE: Final = "Gathers and scatters by index"
-SHARE: Final = Threshold(
-    0.3, "embeddings and losses of a network index for a few percent; a third is a bottleneck"
-)
+SHARE: Final = Threshold(0.3, "embeddings and losses of a network index for a few percent; a third is a bottleneck")  # fmt: skip
 MOST: Final = Threshold(0.5, "whatever the rest is, less than that is not the program's main work")
 #: Kernels and operators that add into rows.
 _ADDS: Final = re.compile(

@@ -37,18 +37,11 @@ from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome,
 from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, waits
 
 TITLE: Final = "Copies between host and device"
-SLOW: Final = Threshold(
-    0.25,
-    "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best",
-)
-HIDDEN: Final = Threshold(
-    0.5,
-    "of the copies' time: shorter kernels hide less than a third, so that only less copying helps",
-)
+SLOW: Final = Threshold(0.25, "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best")  # fmt: skip
+HIDDEN: Final = Threshold(0.5, "of the copies' time: shorter kernels hide less than a third, so that only less copying helps")  # fmt: skip
+PINNED: Final = Threshold(0.8, "of the link's rate, which pinned copies reach")
 #: Bytes.
-TINY: Final = Threshold(
-    65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start"
-)
+TINY: Final = Threshold(65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start")  # fmt: skip
 TIMES: Final = Threshold(32.0, "a batch has a few tensors, and a model a few inputs")
 ROW: Final = Threshold(8.0, "a step in time keeps a few arrays, and a cache of attention two")
 _TINY: Final = "Many tiny copies, one by one"
@@ -77,6 +70,12 @@ _PIN: Final = {
     "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
               "A NumPy array that is given to a kernel is copied in both directions at each launch.",
               "Use cuda.pinned_array for what each step must copy."),
+}  # fmt: skip
+#: The same where nothing repeats: no other step's work can hide a copy.
+_PIN_ONCE: Final = _PIN | {
+    "": ("Allocate the host's side by cudaMallocHost: pinned memory is copied at nearly the link's rate.",),
+    "torch": ('Pin the tensor (x.pin_memory()) and copy it by x.to("cuda", non_blocking=True).', _PIN["torch"][1]),
+    "cupy": ("Use cupyx.empty_pinned for the host's side.",),
 }  # fmt: skip
 _LESS: Final = {
     "": ("Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
@@ -174,7 +173,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
             return s.ruled_out("Pinned copies can overlap with the kernels.")
     sorted_out = pageable or all(s.ops[at].pinned for at in copies)
     evidence = tuple(filter(None, (
-        s.part("copies_exposed", "Exposed copies", us, "in which the GPU copied from or to the host, or waited for that, and computed nothing."),
+        s.part("copies_exposed", "Exposed copies, with waits", us, "in which the GPU copied from or to the host, or waited for it, and did no work."),
         fact("pageable_copies", "Pageable copies", len(pageable), "count", "Copies from or to memory that is not pinned, or too slow to be.")
         if sorted_out else None,
         fact("copied_bytes", "Bytes", size, "B", "Bytes that the copies moved.") if size is not None else None,
@@ -186,13 +185,15 @@ def _bulk(s: StepFacts) -> StepOutcome:
     how = "until the host has prepared them" if staging else "while they block the host"
     waited_for = f", and the GPU waits {s.of_step(idle)} {how}" * s.worth(idle)
     which, sure, advice = _kind(s, held, pageable)
+    # work of other steps hides pinned copies; in a single pass they take their time
+    rate = 0.0 if s.steady or not link else PINNED.value * link.bandwidth
+    keeps = {at: min(1.0, _rate(s, at) / rate) for at in held if rate and s.ops[at].size}
+    moved = s.ending(at for each in staging for at in each.gaps)
     return s.finding(
         f"{units.counted(len(held), 'copy', 'copies')} {which}: {s.of_step(s.us(held))}{waited_for}.{_moved(s, held, link)}",
         sure,
         Edit(
-            drops=frozenset(held),
-            moved=s.ending(at for each in staging for at in each.gaps),
-            waits=s.queuing(held),
+            drops=frozenset(held).difference(keeps), keeps=keeps, moved=moved, waits=s.queuing(held)
         ),
         ops=held,
         gaps=gaps,
@@ -214,9 +215,10 @@ def _kind(
     """What most of the copies are, in words, how sure that is, and what to do about them."""
     if not pageable or s.us(pageable) < s.us(held) / 2:
         return "between host and device", "medium", s.advice(**_LESS)
+    pin = s.advice(**_PIN if s.steady else _PIN_ONCE)
     if all(s.ops[at].pinned is False for at in pageable):
-        return "from or to pageable memory", "high", s.advice(**_PIN)
-    return "from or to memory that seems to be pageable", "medium", s.advice(**_PIN)
+        return "from or to pageable memory", "high", pin
+    return "from or to memory that seems to be pageable", "medium", pin
 
 
 def _moved(s: StepFacts, copies: Sequence[int], link: Link | None) -> str:

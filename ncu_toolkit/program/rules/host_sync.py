@@ -86,10 +86,10 @@ def find(s: StepFacts) -> StepOutcome:
     earlier = max(0.0, saved - us)
     if earlier < _EARLIER * s.idle_us(late):
         late, earlier = [], 0.0
-    calls = [call for call in s.calls if call.kind == "sync"]
+    calls = sum(call.kind == "sync" for call in s.calls) or int(bool(s.idle("sync")))
     evidence = (
         s.part("idle_sync", "Idle after synchronising", us, "in which the GPU had nothing to do because the host had waited for it."),
-        fact("sync_calls", "Synchronising calls", len(calls), "count", f"Calls in the {s.word} that wait for the GPU."),
+        fact("sync_calls", "Synchronising calls", calls, "count", f"Calls in the {s.word} that wait for the GPU."),
     )  # fmt: skip
     if not s.worth(saved) or not (gaps or late):
         none = f"No call waits for the GPU in the {s.word}."

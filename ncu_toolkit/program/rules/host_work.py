@@ -92,13 +92,14 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("The host never stops launching for long.", *evidence)
-    doing = _Doing(s, late, us, _host.ranges_during(s, late), loads)
+    edit = Edit(moved=s.ending(gaps))
+    doing = _Doing(s, late, us, edit, loads)
     several, steps = units.counted(len(late), "long gap"), _in_steps(s, late)
     several = f"the mean step ({several}{steps})" if steps else several
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} in {several}, {doing.words}",
         "high" if doing.sure else "medium",
-        Edit(moved=s.ending(gaps)),
+        edit,
         gaps=gaps,
         evidence=evidence,
         arithmetic=(f"{units.counted(len(late), 'gap')} add up to {units.duration(us)}, the longest {units.duration(longest)}.", *doing.rows),
@@ -113,8 +114,9 @@ class _Doing:
     else by the ranges that cover it."""
 
     def __init__(
-        self, s: StepFacts, late: Sequence[_host.Away], us: float, ranges: _host.Ranges, loads: bool
+        self, s: StepFacts, late: Sequence[_host.Away], us: float, edit: Edit, loads: bool
     ) -> None:
+        ranges = _host.ranges_during(s, late)
         name, inside = _host.range_of(ranges, us)
         most, stacks = inside >= MOST.value * us, _host.stacks_during(s, late)
         ran, seen_us = _host.functions_of(s, stacks), sum(stacks.values())
@@ -125,7 +127,10 @@ class _Doing:
             f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if named
         )
         self.lines = tuple(each.line for each in ran[:1] if named and each.line) or places(s, late)
-        words, loader = _words.for_stacks(s, "host-work", stacks), Loader(s, stacks, name, inside)
+        words, loader = (
+            _words.for_stacks(s, "host-work", stacks),
+            Loader(s, stacks, name, inside, edit),
+        )
         if loader.us >= MOST.value * us:
             self.title, (self.words, advice) = LOADER, loader.answer()
             self.sure = True

@@ -41,15 +41,9 @@ GRID: Final = "grid-too-small"
 SMALL: Final = (GRID, "launch-overhead")
 TITLE: Final = "Grids that do not fill the GPU"
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
-LONG: Final = Threshold(
-    10.0, "us: a shorter launch takes as long to start and end, however many blocks it has"
-)
-SHARE: Final = Threshold(
-    0.2, "every program has some small launches: reductions' ends, parameters of small layers"
-)
-OWN: Final = Threshold(
-    0.8, "with most of what all SMs at work would save, the author's grids are the first to change"
-)
+LONG: Final = Threshold(10.0, "us: a shorter launch takes as long to start and end, however many blocks it has")  # fmt: skip
+SHARE: Final = Threshold(0.2, "every program has some small launches: reductions' ends, parameters of small layers")  # fmt: skip
+OWN: Final = Threshold(0.8, "with most of what all SMs at work would save, the author's grids are the first to change")  # fmt: skip
 _ADVICE: Final = {
     "": ("Split the work of each launch over more blocks, or launch independent work on several streams.",),
     "torch": ("Launch what does not need each other side by side: on streams (torch.cuda.Stream), or in one batched call.",

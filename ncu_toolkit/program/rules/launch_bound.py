@@ -37,12 +37,8 @@ from ncu_toolkit.program.rules._host import OTHER_WORK, dispatching, eager, laun
 from ncu_toolkit.program.traces.replay import RECORDED
 
 TITLE: Final = "Launch-bound (the GPU waits for kernel launches)"
-MANY: Final = Threshold(
-    8.0, "a step that starts after a synchronisation has a few late launches until the queue fills"
-)
-WAITING: Final = Threshold(
-    0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us per launch"
-)
+MANY: Final = Threshold(8.0, "a step that starts after a synchronisation has a few late launches until the queue fills")  # fmt: skip
+WAITING: Final = Threshold(0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us per launch")  # fmt: skip
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
 ALSO_CALLED: Final = (_EAGER,)
 _LARGER: Final = (

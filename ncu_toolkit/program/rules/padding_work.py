@@ -33,10 +33,7 @@ from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Work on padding"
-RAGGED: Final = Threshold(
-    0.5,
-    "of the longest row of a batch is what its mean row fills: from uniform lengths on, sorting gains little",
-)
+RAGGED: Final = Threshold(0.5, "of the longest row of a batch is what its mean row fills: from uniform lengths on, sorting gains little")  # fmt: skip
 #: What takes as long however long the rows are.
 _ALIKE: Final = ("optimizer", "collective")
 #: What grows with the square of the columns.
