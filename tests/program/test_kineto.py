@@ -286,14 +286,6 @@ def test_names_that_pytorch_does_not_escape_cost_only_their_events(
     [
         (trace([event("cpu_op", "aten::mm", 1, 1)]), "recorded the CPU only"),
         (trace([event("cuda_runtime", "hipLaunchKernel", 1, 1), launch(1, 1)[1]]), "AMD GPU"),
-        # with the names of CUDA's calls and of another GPU
-        (trace(launch(1, 1), roctracer_version=4.1), "AMD GPU .roctracer recorded it"),
-        (
-            trace(
-                launch(1, 1), deviceProperties=[{"id": 0, "name": "NVIDIA H100", "warpSize": 64}]
-            ),
-            "warps have 64 lanes",
-        ),
         (
             {"traceEvents": [{"ph": "X", "name": "fusion.1", "pid": 1, "ts": 1, "dur": 2}]},
             "none of a GPU",

@@ -75,7 +75,6 @@ class _KinetoFile(msgspec.Struct):
 
     traceEvents: list[msgspec.Raw] | None = None
     deviceProperties: Any = None
-    roctracer_version: Any = None
     distributedInfo: Any = None
 
 
@@ -182,7 +181,6 @@ def read(path: Path, data: bytes) -> Trace:
     for raw in document.traceEvents or ():
         reader.event(raw)
     unrecorded = builder.unrecorded
-    reader.foreign = reader.foreign or _of_amd(document)
     if builder.empty or reader.foreign or unrecorded:
         raise problem if problem and builder.empty else _nothing(path, reader, document, unrecorded)
     _add_devices(builder, document.deviceProperties)
@@ -194,15 +192,6 @@ def read(path: Path, data: bytes) -> Trace:
     trace, job = builder.trace("PyTorch profiler"), document.distributedInfo
     rank = figure(job.get("rank")) if type(job) is dict else None
     return trace if rank is None else msgspec.structs.replace(trace, rank=rank)
-
-
-def _of_amd(document: _KinetoFile) -> str:
-    """What shows that the GPU is AMD's where calls and devices have other names."""
-    if document.roctracer_version is not None:
-        return "roctracer recorded it"
-    known = document.deviceProperties if type(document.deviceProperties) is list else []
-    wide = any(type(each) is dict and each.get("warpSize") == 64 for each in known)
-    return "its warps have 64 lanes" * wide
 
 
 def _parsed(path: Path, data: bytes) -> tuple[_KinetoFile, InputProblem | None]:
@@ -247,7 +236,7 @@ class _Events:
         self.damaged = 0
         self.operators = 0
         self.foreign = ""
-        """What shows that the GPU is AMD's."""
+        """A function of AMD's that was called."""
         self._to = builder
         self._decode = msgspec.json.Decoder(_Event).decode
         self._numbers: dict[str, int] = {}
@@ -314,7 +303,7 @@ class _Events:
 
     def _call(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         if event.name.startswith("hip"):
-            self.foreign = self.foreign or f"it calls {visible(event.name, 60)}"
+            self.foreign = self.foreign or visible(event.name, 60)
         process, thread = self._thread(event)
         before = len(self._to.calls)
         self._to.call(start, end, event.name, (thread, process), _key(args.correlation))
@@ -439,7 +428,7 @@ def _nothing(path: Path, reader: _Events, document: _KinetoFile, unrecorded: str
     remedy = _RECORD
     what = "is JSON, but not a trace of torch.profiler: it has no list 'traceEvents'"
     if reader.foreign:
-        what = f"is a trace of an AMD GPU ({reader.foreign}); only NVIDIA's are read"
+        what = f"is a trace of an AMD GPU (it calls {reader.foreign}); only NVIDIA's are read"
     elif unrecorded:
         what, remedy = f"has no kernel of a GPU, {unrecorded}", UNLOCK
     elif reader.operators:
