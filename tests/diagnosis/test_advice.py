@@ -227,13 +227,44 @@ def test_rows_of_lanes_go_to_warps() -> None:
 
 
 def test_columns_keep_their_advice() -> None:
-    """Loads that lie a row apart, and misaligned neighbours, are no structure."""
+    """Loads that lie a row apart are no structure. Misaligned neighbours are in order already."""
     rows = tuple(f"LDG.E R{20 + i}, [R2.64+{0x1000 * i:#x}]" for i in range(1, 6))
     assert scattered(apart(*rows))[0].startswith("Let threadIdx.x run along")
     beside = apart(*FIELDS)
     for row in beside["instructions"]:
         row["counters"]["l2_sectors"] = 5.0 * row["executed"]
-    assert scattered(beside)[0].startswith("Let threadIdx.x run along")
+    advised = scattered(beside)
+    assert "Pad the rows to a multiple of 32 bytes" in advised[0]
+    assert "run along" not in " ".join(advised)
+    outcome = found("uncoalesced-global-access", beside)
+    assert "scattered" not in outcome.summary
+    assert "4-byte" not in outcome.look_for
+
+
+def test_two_strides_are_not_averaged() -> None:
+    """Loads of 64-byte structures and stores of 32-byte ones have no mean that an array has."""
+    case = apart(*FIELDS)
+    for at, row in enumerate(case["instructions"]):
+        row["counters"]["l1_tag_requests"] = (16.0, 8.0)[at % 2] * row["executed"]
+        row["threads"] = 32 * row["executed"]
+    first = scattered(case)[0]
+    assert "are 32 to 64 bytes apart" in first
+
+
+def test_bytes_stored_are_those_of_lanes() -> None:
+    """Stores of 8 lanes a row fill half of the sectors that they touch."""
+    metrics = {
+        "dram_read_bytes": 3e9,
+        "dram_write_bytes": 4e9,
+        "l2_sectors_from_sm": 1.2e8,
+        "global_store_sectors": 8e7,
+    }
+    case = apart(*FIELDS, metrics=metrics)
+    case["opcodes"] = {**case.get("opcodes", {}), "STG.E": 10_000_000}
+    summary = found("uncoalesced-global-access", case).summary
+    assert "3.17× the bytes that are stored" in summary
+    del case["opcodes"]["STG.E"]
+    assert "1.56× the sectors that stores touch" in found("uncoalesced-global-access", case).summary
 
 
 NUMBA = "app::add[abi:v1,cw51cXTLSUwv1s](Array<float, (int)1, C, mutable, aligned>)"
