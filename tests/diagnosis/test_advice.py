@@ -409,3 +409,24 @@ def test_places_are_lines_of_ones_own_that_hold_code() -> None:
     assert isinstance(finding, Finding)
     assert [(place.file, place.line) for place in finding.locations] == [(own, 2), (own, 1)]
     assert [round(9 * place.share) for place in finding.locations] == [3, 2]
+
+
+def test_a_tile_saves_no_more_loads_than_repeat() -> None:
+    finding = found("missing-data-reuse", cases.read("missing-data-reuse"))
+    asked = next((e.value for e in finding.evidence if e.metric == "lane_reuse"), None)
+    asked = asked or next(e.value for e in finding.evidence if e.metric == "load_reuse")
+    stated = finding.look_for.partition("by a factor of up to about ")[2].split(". ")[0]
+    assert float(stated.replace(",", "")) == pytest.approx(asked, rel=0.06)
+
+
+def test_the_next_limit_of_a_product_is_what_its_advice_leaves() -> None:
+    """Tiles and an order that spare L2 and device memory leave the tensor pipe."""
+    from ncu_toolkit.kernel.diagnosis import engine
+
+    unit = engine._Unit("l2-bandwidth", "L2", 0.8, None, "l2", 0.8)
+    kernel = Kernel.of(cases.build({"metrics": {"dram_read_bytes": 1e10, "dram_write_bytes": 1e8}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ncu_toolkit.kernel.diagnosis.rules._launch.product_bytes", lambda k: 1e8)
+        _, expected, stays = engine._less_for(unit, kernel)
+    assert "device memory" in expected
+    assert stays == {"dram": pytest.approx(1e8 / 1.01e10), "l2": 0.5, "fill": 0.5}
