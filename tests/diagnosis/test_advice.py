@@ -227,13 +227,44 @@ def test_rows_of_lanes_go_to_warps() -> None:
 
 
 def test_columns_keep_their_advice() -> None:
-    """Loads that lie a row apart, and misaligned neighbours, are no structure."""
+    """Loads that lie a row apart are no structure. Misaligned neighbours are in order already."""
     rows = tuple(f"LDG.E R{20 + i}, [R2.64+{0x1000 * i:#x}]" for i in range(1, 6))
     assert scattered(apart(*rows))[0].startswith("Let threadIdx.x run along")
     beside = apart(*FIELDS)
     for row in beside["instructions"]:
         row["counters"]["l2_sectors"] = 5.0 * row["executed"]
-    assert scattered(beside)[0].startswith("Let threadIdx.x run along")
+    advised = scattered(beside)
+    assert "Pad the rows to a multiple of 32 bytes" in advised[0]
+    assert "run along" not in " ".join(advised)
+    outcome = found("uncoalesced-global-access", beside)
+    assert "scattered" not in outcome.summary
+    assert "4-byte" not in outcome.look_for
+
+
+def test_two_strides_are_not_averaged() -> None:
+    """Loads of 64-byte structures and stores of 32-byte ones have no mean that an array has."""
+    case = apart(*FIELDS)
+    for at, row in enumerate(case["instructions"]):
+        row["counters"]["l1_tag_requests"] = (16.0, 8.0)[at % 2] * row["executed"]
+        row["threads"] = 32 * row["executed"]
+    first = scattered(case)[0]
+    assert "are 32 to 64 bytes apart" in first
+
+
+def test_bytes_stored_are_those_of_lanes() -> None:
+    """Stores of 8 lanes a row fill half of the sectors that they touch."""
+    metrics = {
+        "dram_read_bytes": 3e9,
+        "dram_write_bytes": 4e9,
+        "l2_sectors_from_sm": 1.2e8,
+        "global_store_sectors": 8e7,
+    }
+    case = apart(*FIELDS, metrics=metrics)
+    case["opcodes"] = {**case.get("opcodes", {}), "STG.E": 10_000_000}
+    summary = found("uncoalesced-global-access", case).summary
+    assert "3.17× the bytes that are stored" in summary
+    del case["opcodes"]["STG.E"]
+    assert "1.56× the sectors that stores touch" in found("uncoalesced-global-access", case).summary
 
 
 NUMBA = "app::add[abi:v1,cw51cXTLSUwv1s](Array<float, (int)1, C, mutable, aligned>)"
@@ -378,3 +409,24 @@ def test_places_are_lines_of_ones_own_that_hold_code() -> None:
     assert isinstance(finding, Finding)
     assert [(place.file, place.line) for place in finding.locations] == [(own, 2), (own, 1)]
     assert [round(9 * place.share) for place in finding.locations] == [3, 2]
+
+
+def test_a_tile_saves_no_more_loads_than_repeat() -> None:
+    finding = found("missing-data-reuse", cases.read("missing-data-reuse"))
+    asked = next((e.value for e in finding.evidence if e.metric == "lane_reuse"), None)
+    asked = asked or next(e.value for e in finding.evidence if e.metric == "load_reuse")
+    stated = finding.look_for.partition("by a factor of up to about ")[2].split(". ")[0]
+    assert float(stated.replace(",", "")) == pytest.approx(asked, rel=0.06)
+
+
+def test_the_next_limit_of_a_product_is_what_its_advice_leaves() -> None:
+    """Tiles and an order that spare L2 and device memory leave the tensor pipe."""
+    from ncu_toolkit.kernel.diagnosis import engine
+
+    unit = engine._Unit("l2-bandwidth", "L2", 0.8, None, "l2", 0.8)
+    kernel = Kernel.of(cases.build({"metrics": {"dram_read_bytes": 1e10, "dram_write_bytes": 1e8}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ncu_toolkit.kernel.diagnosis.rules._launch.product_bytes", lambda k: 1e8)
+        _, expected, stays = engine._less_for(unit, kernel)
+    assert "device memory" in expected
+    assert stays == {"dram": pytest.approx(1e8 / 1.01e10), "l2": 0.5, "fill": 0.5}

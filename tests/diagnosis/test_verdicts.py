@@ -7,6 +7,7 @@ another one of it."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,39 @@ def test_a_unit_that_keeps_most_of_its_work_is_still_a_roof() -> None:
     assert bounded is not None
     assert bounded.resource == "l1_data"
     assert bounded.factor == pytest.approx(BEYOND_FIX * room)
+
+
+def test_no_fix_saves_bytes_that_are_stored_or_read_once() -> None:
+    """A copy moves its bytes however its blocks start. Loads of ten times what memory reads may be
+    repeated reads, of which another fix may take some."""
+    metrics = {"dram_read_bytes": 1e8, "dram_write_bytes": 1e8, "global_store_sectors": 3.2e6}
+    for loads, needed in ((800_000, (0.5, 1.0)), (8_000_000, (0.5, 0.5))):
+        opcodes = {"LDG.E": loads, "STG.E": 800_000}
+        profile = cases.build({"metrics": metrics, "opcodes": opcodes})
+        assert time_model.build(profile).needed == pytest.approx(needed, rel=0.01)
+    model = replace(time_model.build(profile), loads={"issue": 1.0, "dram": 60.0}, cycles=100.0)
+    model = replace(model, floor=(0.0, 0.0))
+    cause = replace(diagnose(profile).primary, bottleneck="barrier-imbalance", speedup=1.5)
+    cause = replace(cause, good=False, provided="", relieves={})
+    for stays, room in ((1.0, 100 / 60), (0.5, 100 / 48)):
+        found = _headroom(cause, replace(model, needed=(0.5, stays)))
+        assert found is not None
+        assert found.factor == pytest.approx(room)
+    found = _headroom(replace(cause, relieves={"dram": 0.6}), replace(model, needed=(0.5, 1.0)))
+    assert found is not None
+    assert found.factor == pytest.approx(100 / 30)
+
+
+def test_divergence_leaves_what_full_warps_execute() -> None:
+    profile = cases.build(cases.read("warp-divergence"))
+    model = replace(time_model.build(profile), loads={"alu": 90.0, "issue": 1.0, "dram": 1.0})
+    model = replace(model, cycles=100.0, floor=(0.0, 0.0))
+    found = cases.outcome("warp-divergence", profile)
+    cause = replace(found, relieves={"alu": 0.5})
+    for bottleneck, room in (("warp-divergence", 100 / 45), ("integer-arithmetic", 400 / 45)):
+        bounded = _headroom(replace(cause, bottleneck=bottleneck), model)
+        assert bounded is not None
+        assert bounded.factor == pytest.approx(room)
 
 
 @pytest.mark.parametrize("report", ["cupy", "principles-basic", "principles-full-1"])

@@ -74,7 +74,7 @@ def profile(**readings: float) -> Profile:
 
 
 def shown(state: Finding | None = None, **changes: object) -> Card:
-    room = Headroom(4.0, "fma", "the FP32 FMA pipe")
+    room = Headroom(4.0, "fma", "the FP32 FMA pipe", 0.2)
     verdict = Diagnosis((state or finding(),), (), BOUNDS, headroom=room)
     return card(replace(profile(), **changes), verdict, "before.ncu-rep")  # type: ignore[arg-type]
 

@@ -560,6 +560,8 @@ class Headroom:
     factor: float
     resource: str
     label: str
+    beside: float = 0.0
+    """Part (0-1) of the unit's work that this takes the fix to save, where none is predicted."""
 
 
 @dataclass(frozen=True)

@@ -173,18 +173,21 @@ def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
 
 def _headroom(finding: Finding, model: time_model.TimeModel) -> Headroom | None:
     """The most that fixing a cause can gain, and the unit that limits the launch then: the busiest
-    by the work that stays (BEYOND_ROOF and BEYOND_FIX where a gain is predicted), or a launch without
+    by the work that stays (beyond what is predicted, less by BEYOND_ROOF and so on), or a launch without
     any work. None where the report lacks device memory or issue slots, which may be nearer than any
     it holds, and where the gain takes other units (`Finding.provided`)."""
     if finding.provided or not {"issue", "dram"} <= model.loads.keys():
         return None
     fixed = finding.speedup is not None and finding.speedup > 1
+    whole = load_rules()[finding.bottleneck].WHOLE_CAUSE
 
     def stays(name: str) -> float:
-        part = finding.relieves.get(name)
+        part = finding.relieves.get(name, 1.0)
         if not fixed:
-            return 1.0 if part is None else part
-        return 1 / BEYOND_ROOF if part is None else part / BEYOND_FIX
+            return part
+        beyond = time_model.BEYOND_BYTES if name == "dram" else 1.0 if whole else BEYOND_FIX
+        least = part / (BEYOND_ROOF if part == 1 else beyond)
+        return max(least, min(part, model.needed[part == 1])) if name == "dram" else least
 
     left = {name: model.least(name) * stays(name) for name in model.loads}
     if any(model.floor):
@@ -194,7 +197,8 @@ def _headroom(finding: Finding, model: time_model.TimeModel) -> Headroom | None:
     if not name or not left[name]:
         return None
     label = LAUNCH_LABEL if name == LAUNCH else time_model.RESOURCES[name].label
-    return Headroom(max(1.0, model.cycles / left[name]), name, label)
+    beside = 0.0 if name in finding.relieves or name == LAUNCH else 1 - stays(name)
+    return Headroom(max(1.0, model.cycles / left[name]), name, label, beside)
 
 
 def _bounded(finding: Finding, model: time_model.TimeModel) -> Finding:
@@ -493,7 +497,7 @@ def nearest(k: Kernel, untested: int = 0, part: str = "a tenth") -> Finding | No
         summary = f"The busiest resource is {unit.words} ({percent(unit.counted)})"
         if share >= STALL.value and reason != "math_pipe_throttle":
             summary += f". Warps also wait {percent(share)} of their time ({figures.reason_name(reason)}), so both limit the kernel"
-        advice, expected = _less_for(unit, k)
+        advice, expected, relieved = _less_for(unit, k)
         sure = unit.busy >= SATURATED.value
         leaner = _leaner(k.model) if sure and unit.resource in time_model.PIPES else None
     elif waits:
@@ -502,7 +506,7 @@ def nearest(k: Kernel, untested: int = 0, part: str = "a tenth") -> Finding | No
         if unit is not None:
             summary += f". The busiest resource is {unit.words} ({percent(unit.counted)})"
         advice = "Read the hot spots: the lines with most samples, and their stall reasons."
-        expected = "Fewer such stalls."
+        expected, relieved = "Fewer such stalls.", {}
     else:
         return None
     absent = sections_to_collect(k.profile)
@@ -524,7 +528,7 @@ def nearest(k: Kernel, untested: int = 0, part: str = "a tenth") -> Finding | No
         leaner.arithmetic if leaner else ("No estimate, because no cause was found.",),
         (advice, *((k.collect(),) if absent else ())),
         expected,
-        relieves=leaner.relieves if leaner else {},
+        relieves=leaner.relieves if leaner else relieved,
         weight=leaner.saved if leaner else 0.0,
     )
 
@@ -553,9 +557,9 @@ _TOLD: Final = 3
 _TOLD_FROM: Final = 0.05
 
 
-def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
-    """What to change about the busiest unit and what to expect: where instructions are its work,
-    which kinds most of them are."""
+def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str, dict[str, float]]:
+    """What to change about the busiest unit, what to expect, and the part of units' work that stays where
+    that is known: where instructions are its work, which kinds most of them are."""
     shares = {kind: k[f"kind_share:{kind}"] or 0.0 for kind in _KINDS}
     most = sorted(shares.items(), key=lambda item: -item[1])[:_TOLD]
     kinds = [f"{percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
@@ -563,12 +567,14 @@ def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str]:
     if unit.resource in time_model.OFF_CHIP and needed and moved > needed * REREAD.value:
         again = f"Device memory moves {units.si(moved, 'B')} for a product whose matrices have {units.si(needed, 'B')}"
         text = f"{again}. Make the tile of a block larger, and order the blocks so that those that run together form a square of tiles."
-        return text, "Fewer bytes from L2 and device memory for the same operations."
+        # Tiles twice as large in each direction fetch each operand half as often.
+        stays = {"dram": needed / moved, "l2": 0.5, "fill": 0.5}
+        return text, "Fewer bytes from L2 and device memory for the same operations.", stays
     if unit.resource not in time_model.PIPES or not kinds:
         text = f"Reduce the load on {unit.words}. The hot spots show which instructions cause it."
-        return text, "Less work for this unit, or fewer such stalls."
+        return text, "Less work for this unit, or fewer such stalls.", {}
     fewer = f"Execute fewer instructions. By kind: {', '.join(kinds)}."
-    return fewer, "Fewer instructions for the same result."
+    return fewer, "Fewer instructions for the same result.", {}
 
 
 #: Device memory, L2 or its link are this busy beside full issue slots or pipes: a third of their

@@ -451,8 +451,7 @@ class Kernel:
             arithmetic: tuple[str, ...] = (
                 f"{capital(RESOURCES[resource][2])} is {percent(busy)} busy while SMs have work. "
                 f"The best known kernel reaches {reach} ({best.source}).",
-                f"{percent(best.value)} / {percent(busy)} = {units.ratio(left)} at most, "
-                f"{percent(1 - 1 / left)} of the time saved.",
+                f"{percent(best.value)} / {percent(busy)} = {units.ratio(left)} at most, {percent(1 - 1 / left)} of the time saved.",
             )
         else:
             left, demoted, tail = None, False, ""

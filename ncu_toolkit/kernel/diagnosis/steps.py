@@ -184,8 +184,7 @@ class StepExplanation:
                 if each.name == self._roof.figure and None not in (each.before, each.after)
             ]
             yield (
-                f"The limit is still {self._roof.words}. The step cuts overhead around that work, or does the work differently."
-                f"{''.join(busy)}"
+                f"The limit is still {self._roof.words}. The step cuts overhead around that work, or does the work differently.{''.join(busy)}"
             )
 
     def _prediction(self) -> Iterator[str]:

@@ -203,10 +203,7 @@ def _time(before: Profile, after: Profile, causes: Sequence[TimeCause]) -> Table
         Spec("old", cell=lambda each: _quantity(each.before, each.unit)),
         Spec("new", cell=lambda each: _quantity(each.after, each.unit)),
     )
-    note = (
-        "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. "
-        "Cycles are per instruction of a warp."
-    )
+    note = "Each cause multiplies (×) or divides (÷) the time; all of them together give the whole. Cycles are per instruction of a warp."
     old, new = before.duration_us or 0.0, after.duration_us or 0.0
     title = f"Time: {units.duration(old)} → {units.duration(new)} ({_times(new / old)}), by cause"
     return replace(table(title, columns, causes, note), key="time-by-cause")

@@ -98,7 +98,7 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
         basis=sections.basis(profile, {bar.resource: used[bar.resource] for bar in bars}),
         waits=_waits(profile),
         roof=resource_name(room.resource) if room else "",
-        assumed=_assumed(room, finding) if room else "",
+        assumed=_assumed(room) if room else "",
         headroom=room.factor if room else None,
         where=tuple(lines_of(profile, finding)) if launch.single else (),
         do=_steps(finding.advice[:ADVICE], then) if state != "roof" else (),
@@ -111,17 +111,14 @@ def card(profile: Profile, diagnosis: Diagnosis, file: str = "") -> Card:
     )
 
 
-def _assumed(room: Headroom, finding: Finding) -> str:
-    """How much of the present time that unit needs then, and what the headroom takes for granted
-    (`BEYOND_ROOF`): ` (32 % of the time, if the fix saves 20 % of that too)`."""
+def _assumed(room: Headroom) -> str:
+    """` (32 % of the time, if the fix saves 20 % of that too)`: what the unit needs then."""
     left = f"{units.percent(1 / room.factor, 2)} of the time"
     if room.resource == time_model.LAUNCH:
         return ""
-    if room.resource in finding.relieves or (finding.speedup or 0.0) <= 1:
+    if room.beside < time_model.NOISE:
         return f" (still {left})"
-    return (
-        f" ({left}, if the fix saves {whole_percent(1 - 1 / time_model.BEYOND_ROOF)} of that too)"
-    )
+    return f" ({left}, if the fix saves {whole_percent(room.beside)} of that too)"
 
 
 def of_finding(shown: Card, finding: Finding) -> Card:

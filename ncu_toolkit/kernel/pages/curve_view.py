@@ -137,8 +137,7 @@ class _Curve:
                 for rung in self.top
             ]
             parts.append(
-                f"Open marks are sizes that no kernel was developed at, {len(self.unseen)} of {count}; geometric mean there: "
-                f"{', '.join(means)}."
+                f"Open marks are sizes that no kernel was developed at, {len(self.unseen)} of {count}; geometric mean there: {', '.join(means)}."
             )
         return " ".join(parts)
 

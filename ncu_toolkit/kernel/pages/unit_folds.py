@@ -422,10 +422,7 @@ def _all_fit(profile: Profile) -> str:
     elif waves < 1:
         why = f"The grid is too small: its blocks take {units.percent(waves)} of the places on all SMs."
     else:
-        why = (
-            f"The grid is large enough for {units.significant(waves)} waves, so blocks or their warps"
-            " end too early to keep the SM full."
-        )
+        why = f"The grid is large enough for {units.significant(waves)} waves, so blocks or their warps end too early to keep the SM full."
     return f"{allowed}, but {reached}. {why}"
 
 

@@ -391,10 +391,7 @@ def _status(
             "has one (--section SpeedOfLight)"
         )
     if registry.LAUNCH_FACTS["grid_size"] not in names or grid is None:
-        return (
-            "incomplete: profiling ended before this launch did (no grid size, no duration), after a crash, a time-out or an "
-            "interrupt"
-        )
+        return "incomplete: profiling ended before this launch did (no grid size, no duration), after a crash, a time-out or an interrupt"
     if readings["duration"].presence is model.Presence.UNDEFINED:
         return "incomplete: its duration is not a number, which happens after a launch that failed under the profiler"
     if readings["duration"].value == 0:

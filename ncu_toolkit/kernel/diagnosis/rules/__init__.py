@@ -95,6 +95,8 @@ class Rule(Protocol):
     """Kinds of instructions (none for any) and stall reasons of the waiting that it can take: what it
     could save at most in a report that lacks the counters to judge it. Kinds alone are those of a
     unit that may be full where any executes."""
+    WHOLE_CAUSE: bool = False
+    """Whether its removal leaves nothing of the cause, so that units keep the work it leaves them."""
     WHOLE_JOB: bool = False
     """Whether its saving is of all launches that share a job, not of the launch that has it."""
     LIMIT: Literal["memory", "compute", "latency"] = "latency"
@@ -126,7 +128,7 @@ class Rule(Protocol):
 
 
 _DECLARED: Final = (
-    "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "COSTS", "WHOLE_JOB",
+    "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "COSTS", "WHOLE_CAUSE", "WHOLE_JOB",
     "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
 )  # fmt: skip
 

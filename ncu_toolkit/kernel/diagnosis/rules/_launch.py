@@ -48,16 +48,15 @@ REWRITTEN: Final = 1.25
 
 
 def rewritten(k: Kernel) -> float:
-    """How many times the bytes that the SMs store device memory writes, where it also moves more than
-    passes between L2 and the SMs: sectors that stores fill only in part leave L2 before the rest
-    arrives, and are fetched and written again. 0 where that is not so, or not known."""
+    """How often device memory writes what lanes store, or if unknown the sectors, where it also moves more
+    than passes L2: sectors that stores fill in part leave before the rest arrives. 0 where not so."""
     moved, passed = k["dram_bytes"], k["l2_bytes"]
     written = k["dram_write_bytes"]
     stored = (k["global_store_sectors"] or 0.0) * SECTOR_BYTES
     if not moved or not passed or not written or not stored:
         return 0.0
     twice = min(moved / passed, written / stored)
-    return written / stored if twice >= REWRITTEN else 0.0
+    return written / (k["lane_store_bytes"] or stored) if twice >= REWRITTEN else 0.0
 
 
 def is_coalesced(k: Kernel) -> bool:

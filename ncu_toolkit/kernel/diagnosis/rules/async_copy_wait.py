@@ -97,8 +97,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         if overlapped is not None and overlapped < OVERLAP:
             return facts.finding(
                 "likely",
-                f"The loop waits for its asynchronous copies right after issuing them. Only {percent(overlapped)} of its "
-                "arithmetic runs in between.",
+                f"The loop waits for its asynchronous copies right after issuing them. Only {percent(overlapped)} of its arithmetic runs in between.",
                 (
                     evidence("copy_overlap", "Arithmetic between copy and wait", overlapped, "fraction",
                              "Of the loop's arithmetic.", (OVERLAP, "<")),

@@ -46,7 +46,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, StaticFinding, cycles, evidence, place
 from ncu_toolkit.kernel.diagnosis.rules._launch import is_conversion, is_double
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, WEAK_STALL, Threshold
-from ncu_toolkit.kernel.diagnosis.time_model import NOISE, PIPES, RESOURCES
+from ncu_toolkit.kernel.diagnosis.time_model import NOISE, PIPES
 from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.cost import unit_cycles
 
@@ -259,14 +259,12 @@ def _by_pipe(k: Kernel) -> Outcome:
     prediction = k.model.without(
         Removal("in single precision", loads={"fp64": 0.0}, added={"fma": fp32})
     )
-    unit, other = k.model.busiest(*(name for name in k.model.loads if name != "fp64"))
-    if prediction.saved < WORTH or not unit:
+    if prediction.saved < WORTH or len(k.model.loads) < 2:
         return _little(k, busy, measured)
     return Finding(
         k.rule,
         f"The FP64 pipe is {percent(busy)} busy.{_at_rate(k)} In single precision the "
-        f"same instructions would take {percent(min(1.0, busy * share))} of the time on the FP32 pipe. The busiest "
-        f"other unit is {RESOURCES[unit][2]}, at {percent(other)}.",
+        f"same instructions would take {percent(min(1.0, busy * share))} of the time on the FP32 pipe.",
         "high" if _shared_unit(k) else "medium",
         k.facts(measured, "issue_active memory_throughput"),
         None,

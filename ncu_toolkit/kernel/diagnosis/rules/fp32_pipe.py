@@ -278,18 +278,14 @@ def _between(k: Kernel, busy: float) -> str:
         others = f"Instructions other than FP32 arithmetic take {percent(1 - busy / issuing)} of the used issue slots"
     if held_back < WEAK_STALL.value:
         return others or "The rest is overhead between the multiply-adds"
-    words = (
-        f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but "
-        "the dispatcher holds it back"
-    )
+    words = f"Dispatch stalls take {percent(held_back)} of a warp's time: the next instruction is ready, but the dispatcher holds it back"
     return f"{words}. {others}" if others and busy < issuing * (1 - WEAK_STALL.value) else words
 
 
 def _advice(k: Kernel) -> tuple[str, ...]:
     held_back = (
         "Let neighbouring multiply-adds share an operand, so that it is read once and reused. Walk each thread's tile "
-        "back and forth. Try other tile shapes and unroll factors, which change how the compiler assigns registers to "
-        "banks."
+        "back and forth. Try other tile shapes and unroll factors, which change how the compiler assigns registers to banks."
     )
     return (
         *((held_back,) if k.model.waiting("dispatch_stall") >= WEAK_STALL.value else ()),

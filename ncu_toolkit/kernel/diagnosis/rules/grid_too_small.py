@@ -86,10 +86,7 @@ def find(k: Kernel) -> Outcome:
     elif not k.model.stalls:
         why = "the report does not show whether warps wait for what more warps would hide."
     elif hidden < STALL.value:
-        why = (
-            f"warps wait {percent(hidden)} of their time for what more warps would hide: too little to call the grid "
-            "the cause."
-        )
+        why = f"warps wait {percent(hidden)} of their time for what more warps would hide: too little to call the grid the cause."
     if spread == 1.0 and why:
         return k.ruled_out(f"Every SM has a block, and {why}", measured)
     room = max(1.0, spread / waves) if waves else 1.0

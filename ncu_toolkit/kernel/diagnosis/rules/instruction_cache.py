@@ -74,8 +74,7 @@ def find(k: Kernel) -> Outcome:
     size = k.stated("hot_code_bytes", hot, ">", Threshold(float(L0_BYTES), "a scheduler's cache"))
     small = bool(executed) and hot <= L0_BYTES
     return k.finding(
-        f"Warps spend {percent(waiting)} of their time waiting for instruction fetches. The hot code does not fit "
-        "into the instruction cache.",
+        f"Warps spend {percent(waiting)} of their time waiting for instruction fetches. The hot code does not fit into the instruction cache.",
         Removal("with the code in the cache", stalls={"no_instruction": 0.0}),
         (measured, size if executed else None, "issue_active"),
         k.advice(**_ADVICE),

@@ -77,8 +77,7 @@ def find(k: Kernel) -> Outcome:
     of_it = f", {percent(constants)} of it for constants" if constants else ""
     apply = "Apply each constant to several elements before fetching the next one."
     return k.finding(
-        "Each instruction needs the result of the one before it. Warps spend "
-        f"{percent(waiting)} of their time waiting for such results{of_it}.",
+        f"Each instruction needs the result of the one before it. Warps spend {percent(waiting)} of their time waiting for such results{of_it}.",
         _chains(k, part, constants),
         (
             measured,
@@ -129,8 +128,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
     return facts.finding(
         "likely",
         f"Each iteration of the loop takes a warp at least {region.dependency_cycles} cycles, because its arithmetic is a "
-        f"dependent chain. {units.significant(warps / SCHEDULERS)} warps per scheduler issue {units.significant(issued)} "
-        "instructions in that time.",
+        f"dependent chain. {units.significant(warps / SCHEDULERS)} warps per scheduler issue {units.significant(issued)} instructions in that time.",
         (
             evidence("dependency_cycles", "Cycles per iteration by dependencies", region.dependency_cycles, "cycles",
                      "Arithmetic latency along the chain. Loads count as immediate."),

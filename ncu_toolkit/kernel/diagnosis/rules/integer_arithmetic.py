@@ -163,8 +163,7 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
             cycles(region, "alu", "Integer pipe"),
             memory(region),
         ),
-        "Replace division by 2-D indices, shifts, masks or constants. Step addresses by a constant. Unroll, so that "
-        "elements share an address.",
+        "Replace division by 2-D indices, shifts, masks or constants. Step addresses by a constant. Unroll, so that elements share an address.",
         "The issue slots or the integer pipe are busy, memory is not.",
         rows, "integer instructions",
     )  # fmt: skip

@@ -146,8 +146,7 @@ def _one_of_many(k: Kernel, useful: float, launches: int, shown: tuple[Evidence,
     saved = max(0.0, 1 - fused / now)
     arithmetic = [
         f"The busiest unit needs {time(useful)} for the work of this launch. One fused kernel does it with one start and "
-        f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / "
-        f"{launches} = {time(shared_out)}."
+        f"end ({floor}) and one pause ({between}). Each launch then costs ({time(useful)} + {floor} + {between}) / {launches} = {time(shared_out)}."
     ]
     if stays > shared_out:
         arithmetic.append(

@@ -39,6 +39,7 @@ from ncu_toolkit.kernel.diagnosis.kernel import (
     Kernel,
     Outcome,
     Removal,
+    capital,
     keep,
     percent,
 )
@@ -61,7 +62,7 @@ from ncu_toolkit.kernel.diagnosis.thresholds import (
     TILE,
     WEAK_STALL,
 )
-from ncu_toolkit.kernel.diagnosis.time_model import MEMORY, NOISE, PIPES, RESOURCES
+from ncu_toolkit.kernel.diagnosis.time_model import MEMORY, NOISE, OFF_CHIP, PIPES, RESOURCES
 from ncu_toolkit.kernel.sass.opcodes import GLOBAL_LOADS
 
 TITLE: Final = "Missing data reuse"
@@ -82,14 +83,11 @@ SEVERAL: Final = "Let each thread compute several results, so that one loaded va
 LARGER: Final = (
     "Make the tile that a block shares larger, or stage the reloaded data in shared memory too."
 )
-LOOK_FOR: Final = "Fewer global loads, by a factor of the tile's width. Stalls on shared memory or arithmetic, not long scoreboard or LG throttle."
+LOOK_FOR: Final = "Stalls on shared memory or arithmetic, not long scoreboard or LG throttle."
 
 
 def find(k: Kernel) -> Outcome:
-    meaning = (
-        "Bytes of the sectors that loads request from L1, over the bytes that device memory must deliver. The excess is "
-        "reloaded or unused."
-    )
+    meaning = "Bytes of the sectors that loads request from L1, over the bytes that device memory must deliver. The excess is reloaded or unused."
     measured = k.fact("load_reuse", ">=", REUSE, meaning)
     intensity = _tile_intensity(k)
     if intensity is not None and _launch.loads_fragments(k):
@@ -150,13 +148,14 @@ def _untiled(k: Kernel, measured: Evidence | None) -> Outcome:
     counted = k.model.counted(busiest) if busiest else 0.0
     used = min(busy, counted)
     others = " and shared memory" if used < counted - NOISE else ""
+    keeps = f"{capital(where)} is" if busiest in OFF_CHIP else f"Such loads{others} keep {where}"
     loaded = k.load(busiest, BUSY) if busiest else None
     again = f"Loads request about {units.significant(reuse, 2)} bytes from L1, in whole sectors, per byte that device memory must deliver."
     if asked is not None:
         again = f"Each byte is loaded about {units.significant(asked, 2)} times instead of being kept in shared memory or registers."
     tile = "Load each tile into shared memory once per block, synchronise, and compute from there."
     return k.finding(
-        f"{again} Such loads{others} keep {where} {percent(counted)} busy.",
+        f"{again} {keeps} {percent(counted)} busy.",
         _tiled(k, reuse),
         (
             measured,
@@ -165,7 +164,7 @@ def _untiled(k: Kernel, measured: Evidence | None) -> Outcome:
             "stall_share:long_scoreboard stall_share:lg_throttle l1_hit_rate dram_per_compulsory",
         ),
         _advice(k, LARGER if k.executed("shared", "copy") else tile, SEVERAL),
-        LOOK_FOR,
+        f"Fewer global loads, by a factor of up to about {units.significant(asked or reuse, 2)}. {LOOK_FOR}",
         confidence="high" if k.model.stalls else "medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
     )
@@ -251,7 +250,7 @@ def _passed_on(k: Kernel, measured: Evidence | None) -> Outcome:
             "stall_share:long_scoreboard stall_share:mio_throttle stall_share:short_scoreboard kind_share:global kind_share:shared",
         ),
         _advice(k, SEVERAL, LARGER),
-        LOOK_FOR,
+        f"Fewer global loads. {LOOK_FOR}",
         confidence="high" if k.model.stalls else "medium",
         locations=k.locate_stall("long_scoreboard", ("global",)),
     )
@@ -328,10 +327,7 @@ def _small_tile(k: Kernel, intensity: float, measured: Evidence | None) -> Outco
         basis=f"A tile of {side} does {units.count(most)} operations for each byte of 16-bit operands, this one "
         f"{units.significant(intensity, 2)}.",
     )
-    summary = (
-        f"The tiles of the product are small: tensor cores do {units.significant(intensity, 2)} operations for each byte "
-        "that comes into an SM."
-    )
+    summary = f"The tiles of the product are small: tensor cores do {units.significant(intensity, 2)} operations for each byte that comes into an SM."
     larger = "Let each block compute a larger tile, such as 128 x 128, and each warp a larger part of it."
     advice: tuple[str, ...] = (larger,)
     if fragments:

@@ -116,8 +116,7 @@ def _few_in_flight(k: Kernel, width: float, measured: Evidence | None) -> NoFind
     few_fit = occupancy is not None and occupancy < LOW_OCCUPANCY.value
     if width >= NARROW.value and few_fit and not _at_once(k):
         return k.ruled_out(
-            f"Too few bytes are in flight because only {percent(occupancy or 0.0)} of the warps fit: see Low occupancy. One "
-            "word per lane is normal.",
+            f"Too few bytes are in flight because only {percent(occupancy or 0.0)} of the warps fit: see Low occupancy. One word per lane is normal.",
             measured,
             k.fact("theoretical_occupancy", "<", LOW_OCCUPANCY),
         )

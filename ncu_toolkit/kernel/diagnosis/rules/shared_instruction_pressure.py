@@ -200,10 +200,7 @@ def _basis(width: float, step: float, left: float, small: bool) -> str:
         "Doubling one side of each thread's tile halves the loads per multiply-add",
     )
     if small:
-        text = (
-            f"A thread computes one result. A 4x4 tile of them needs {gone} fewer loads, and shares the "
-            "instructions around them"
-        )
+        text = f"A thread computes one result. A 4x4 tile of them needs {gone} fewer loads, and shares the instructions around them"
     elif step < STEP:
         text = f"Accesses move {units.significant(width)} bytes per lane; at {WIDEST:g} bytes {gone} of them go"
     if left > step:

@@ -80,8 +80,7 @@ def find(k: Kernel) -> Outcome:
     executed, needed = k["flops_tensor"], k.context.flops
     if executed and needed and executed > needed * COMPULSORY.value:
         return k.roof(
-            f"The tensor cores are {percent(busy)} busy, but they execute {units.ratio(executed / needed)} the "
-            "operations that the problem needs.",
+            f"The tensor cores are {percent(busy)} busy, but they execute {units.ratio(executed / needed)} the operations that the problem needs.",
             evidence,
             "Remove the redundant operations: tiles beyond the edge, padding, products computed twice.",
             "Fewer matrix instructions for the same result.",
@@ -116,8 +115,7 @@ def _warpgroup(k: Kernel, busy: float, evidence: Given) -> Outcome:
         instructions=MMA_SYNC,
     )
     return k.finding(
-        f"Warp-level matrix instructions keep the tensor cores {percent(busy)} busy. On this GPU only warpgroup "
-        "instructions (wgmma) can fill them.",
+        f"Warp-level matrix instructions keep the tensor cores {percent(busy)} busy. On this GPU only warpgroup instructions (wgmma) can fill them.",
         removal,
         evidence,
         k.advice(

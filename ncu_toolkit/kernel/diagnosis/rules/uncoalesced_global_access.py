@@ -28,10 +28,12 @@ Tables" (sectors, requests, tags).
 """
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.model import Instruction
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES, WARP
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, at, keep, percent
@@ -112,13 +114,17 @@ def find(k: Kernel) -> Outcome:
     if _launch.read_in_pieces(k) >= _launch.MOST:
         reason = "Lanes read neighbouring bytes one by one, and each load fetches their sectors again: see Narrow memory accesses."
         return k.ruled_out(reason, measured)
-    wasted = f"Lanes of a warp access scattered addresses: {percent(max(excess, few))} of the memory sectors"
+    lie, sectors = (
+        "scattered addresses",
+        "About 4 sectors per load of 4-byte elements (16 for 16-byte)",
+    )
+    if _side_by_side(k):
+        lie, sectors = "runs of words that do not fill their sectors", "Fewer sectors per request"
+    wasted = f"Lanes of a warp access {lie}: {percent(max(excess, few))} of the memory sectors"
     twice = ""
     if again := _launch.rewritten(k):
-        twice = (
-            f" Device memory writes {units.ratio(again)} the bytes that are stored: sectors that a store fills only in part "
-            "are fetched and written again."
-        )
+        stored = "bytes that are stored" if k["lane_store_bytes"] else "sectors that stores touch"
+        twice = f" Device memory writes {units.ratio(again)} the {stored}: sectors that a store fills only in part are fetched and written again."
     places = k.locate(
         lambda row: row.counters.get("l2_sectors", 0.0) - row.counters.get("l2_sectors_ideal", 0.0),
         "the excess sectors",
@@ -132,7 +138,7 @@ def find(k: Kernel) -> Outcome:
             "l1_tag_excess ld_sectors_per_request st_sectors_per_request stall_share:lg_throttle stall_share:long_scoreboard",
         ),
         _advice(k, at(places) if k.language == "cuda" or (places and places[0].file) else ""),
-        "About 4 sectors per load of 4-byte elements (16 for 16-byte), fewer LG throttle and long scoreboard stalls.",
+        f"{sectors}, fewer LG throttle and long scoreboard stalls.",
         locations=places,
     )
 
@@ -249,15 +255,23 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
         )
         together = "Store together what one lane reads together. Keep the table in shared memory, or small enough for L2."
         return (lists, sort, together) if hits >= _launch.MOST else (sort, together)
-    stride = _stride(k)
+    stride = _stride(k.instructions)
     if apart >= _launch.MOST and stride < LINE:
-        far = units.significant(stride) if stride else "many"
+        each = sorted(filter(None, (_stride([row]) for row in k.instructions)))
+        far = " to ".join(dict.fromkeys(map(units.significant, each[:1] + each[-1:]))) or "many"
         first = (
             f"Neighbouring lanes are {far} bytes apart{where}, as where each has its own structure. Store each field in its own "
             "array (structure of arrays)."
         )
         wide = "Or move the whole structure at once by 16-byte loads and stores, so that each sector is fetched once."
         return first, wide
+    if _side_by_side(k):
+        block = "make the block 32 threads wide, or " * (k.block[0] < WARP)
+        return (
+            "Neighbouring lanes access neighbouring words, in runs that do not start or end at a sector"
+            f"{where}. Pad the rows to a multiple of {SECTOR_BYTES} bytes.",
+            f"Or {block}let a warp's lanes run on from one row into the next (one index over both dimensions).",
+        )
     axis, column = _SWAP.get(k.language, _SWAP["cuda"])
     slow = f"Neighbouring lanes access addresses {LINE} bytes or more apart, as when their index runs along the slow dimension. "
     fields = "If each lane reads its own structure, store each field in its own array."
@@ -268,19 +282,29 @@ def _advice(k: Kernel, where: str) -> tuple[str, ...]:
     )
 
 
-def _stride(k: Kernel) -> float:
+def _stride(rows: Iterable[Instruction]) -> float:
     """Bytes between neighbouring lanes by the lines and sectors that they touch, LINE where nearly every
-    sector is on its own line; 0 where lines were not counted."""
+    sector is on its own line; 0 where lines were not counted, or lanes lie side by side."""
     lines = sectors = lanes = 0.0
-    for row in k.instructions:
-        touched, least = (
-            row.counters.get(name, 0.0) for name in ("l2_sectors", "l2_sectors_ideal")
-        )
-        if touched >= APART * least and (on := row.counters.get("l1_tag_requests")):
-            lines, sectors, lanes = lines + on, sectors + touched, lanes + (row.threads or 0)
+    for row in rows:
+        if _apart(row) and (on := row.counters.get("l1_tag_requests")):
+            lines, sectors = lines + on, sectors + row.counters["l2_sectors"]
+            lanes += row.threads or 0
     return (
         float(LINE) if lines and lines >= OWN * sectors else LINE * lines / lanes if lanes else 0.0
     )
+
+
+def _apart(row: Instruction) -> bool:
+    """Whether an access touches APART times the sectors of lanes side by side."""
+    touched, least = (row.counters.get(name, 0.0) for name in ("l2_sectors", "l2_sectors_ideal"))
+    return touched >= max(1.0, APART * least)
+
+
+def _side_by_side(k: Kernel) -> bool:
+    """Whether all lanes lie side by side: sectors beyond the ideal are those at the ends of runs."""
+    counted = [row for row in figures.placed(k.profile) if row.counters.get("l2_sectors")]
+    return bool(counted) and not any(map(_apart, counted)) and not _launch.gathers(k)
 
 
 def _tall_block(k: Kernel, where: str) -> str:
@@ -316,7 +340,7 @@ def _runs(k: Kernel) -> tuple[float, bool]:
             continue
         total += sectors - ideal
         found = _launch.ADDRESS.search(row.sass.partition("], ")[0].removesuffix("]") + "]")
-        if found and sectors >= APART * ideal:
+        if found and _apart(row):
             base = found["base"]
             at = runs.setdefault(base, {})
             offset = int(found["offset"] or "0", 16)

@@ -43,6 +43,7 @@ REQUIRES: Final = ("lanes_per_instruction",)
 OPTIONAL: Final = ("branch_uniformity", "lanes_predicated_on", "issue_active", "stalls")
 COSTS: Final = ((), PER_INSTRUCTION)
 NCU: Final = (("ThreadDivergence", ""),)
+WHOLE_CAUSE: Final = True
 open_in_code = paths
 #: Waiting that belongs to instructions executed, and so goes with those that more lanes would
 #: share. Waiting for global memory is for bytes, which stay.
