@@ -22,7 +22,6 @@ if __name__ == "__main__":  # the package of this checkout
 
 from benchmarks.programs import cases, score
 from ncu_toolkit.base.core import units
-from ncu_toolkit.kernel.diagnosis import achieved
 from ncu_toolkit.program.explain.trial import measured
 from ncu_toolkit.program.model import ProgramTrial, Tried
 from ncu_toolkit.program.switches import switches
@@ -102,17 +101,15 @@ def causes() -> str:
     for case in cases.cases(programs, trials=DATA):
         known[case.cause].append(case)
     lines = [
-        f"| cause | found in | {' | '.join(_SOURCES.values())} | saved of what could be | to expect |",
-        "|---|---:|---:|---:|---:|---:|---|",
+        f"| cause | found in | {' | '.join(_SOURCES.values())} | saved of what could be |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for cause in sorted({*found, *known}):
         alike = known[cause]
         counts = Counter(case.source for case in alike)
         saved = spread([case.share for case in alike])
-        few = f"not known: {len(alike)} of {achieved.ENOUGH.value:.0f} cases"
-        to_expect = saved if len(alike) >= achieved.ENOUGH.value else few
         cells = [cause, *(str(n or "") for n in (found[cause], *(counts[s] for s in _SOURCES)))]
-        lines.append(f"| {' | '.join([*cells, saved, to_expect])} |")
+        lines.append(f"| {' | '.join([*cells, saved])} |")
     return "\n".join(lines) + "\n"
 
 

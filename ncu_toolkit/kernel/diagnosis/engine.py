@@ -173,9 +173,9 @@ def _headed(findings: list[Finding], k: Kernel, untested: int) -> list[Finding]:
 
 def _headroom(finding: Finding, model: time_model.TimeModel) -> Headroom | None:
     """The most that fixing a cause can gain, and the unit that limits the launch then: the busiest
-    by the work that stays (beyond what is predicted, less by BEYOND_ROOF and so on), or a launch without
-    any work. None where the report lacks device memory or issue slots, which may be nearer than any
-    it holds, and where the gain takes other units (`Finding.provided`)."""
+    by the work that stays (BEYOND_ROOF and BEYOND_FIX where a gain is predicted; of device memory
+    BEYOND_BYTES, and no less than `needed`), or a launch without any work. None where the report lacks device
+    memory or issue slots, which may be nearer, and where the gain takes other units (`Finding.provided`)."""
     if finding.provided or not {"issue", "dram"} <= model.loads.keys():
         return None
     fixed = finding.speedup is not None and finding.speedup > 1
@@ -558,8 +558,7 @@ _TOLD_FROM: Final = 0.05
 
 
 def _less_for(unit: _Unit, k: Kernel) -> tuple[str, str, dict[str, float]]:
-    """What to change about the busiest unit, what to expect, and the part of units' work that stays where
-    that is known: where instructions are its work, which kinds most of them are."""
+    """What to change about the busiest unit, what to expect, and the work of units that stays, if known."""
     shares = {kind: k[f"kind_share:{kind}"] or 0.0 for kind in _KINDS}
     most = sorted(shares.items(), key=lambda item: -item[1])[:_TOLD]
     kinds = [f"{percent(n, 2)} {_KINDS[kind]}" for kind, n in most if n >= _TOLD_FROM]
