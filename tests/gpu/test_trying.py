@@ -463,10 +463,10 @@ def test_the_next_run_waits_for_its_turn(
 
 @pytest.mark.parametrize(
     ("name", "light"),
-    [("jax_ridge_features", False), ("jax_transformer_scan", False), ("cuda_spin_chain", True)],
+    [("jax_ragged_batches", False), ("jax_transformer_scan", True), ("cuda_spin_chain", True)],
 )
 def test_host_calls_are_recorded_where_the_step_needs_them(name: str, light: bool) -> None:
-    """Seen: of a JAX program, without the modules that XLA loads while it tries kernels, the whole run
-    was timed."""
+    """Without its calls a JAX program that compiles in each step has another step; XLA's ranges give
+    those of others."""
     trace = TESTS.parent / "benchmarks/programs/recordings" / f"{name}.before.ncu-trace"
     assert trying._light(find_step(read_trace(trace))) is light
