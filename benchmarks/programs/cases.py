@@ -33,7 +33,7 @@ from ncu_toolkit.program.switches import switches
 ROOT: Final = Path(__file__).resolve().parents[2]
 TRIALS: Final = ROOT / "docs" / "data" / "try.json"
 SHIPPED: Final = ROOT / "ncu_toolkit" / "data" / "achieved.json"
-#: Programs without which nothing is said of how well they predict each other.
+#: Fewest programs from which to measure how well each is predicted from the others.
 ENOUGH: Final = 10
 #: Causes whose time has no kernel.
 HELD_UP: Final = frozenset(

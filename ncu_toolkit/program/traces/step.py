@@ -147,7 +147,7 @@ class _Run:
         self.queued[known] = column("start", trace.calls)[self.call[known]]
         if self.known:
             self.queued[~known] = -1
-        # what XLA measures as it compiles is no work of a step
+        # kernels that XLA times while it compiles belong to no step
         xla = [mark for mark in trace.marks if trace.names[mark.name].startswith("XlaCompile:")]
         self.step_work = self._inside(xla) < 0 if xla else np.ones_like(known)
         if self.step_work.any():
