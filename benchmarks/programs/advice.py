@@ -4,6 +4,8 @@ several conditions, and all versions run on one GPU in turns.
     python -m benchmarks.programs.advice prepare WORK    tasks for agents: sources and evidence, in batches
     python -m benchmarks.programs.advice collect WORK    their versions into benchmarks/programs/advised
     python -m benchmarks.programs.advice run OUT         needs a GPU: every version in turns
+    python -m benchmarks.programs.advice fixes OUT       needs a GPU: before and `all` in turns; OUT/times.json
+                                                         is kept as benchmarks/programs/advised/all.json
     python -m benchmarks.programs.advice score OUT       no GPU: what each condition gained, into docs/advice.md,
                                                          and the rules' records, into the package
 
@@ -11,6 +13,9 @@ Conditions: `source` (the program alone), `nsys` (and the tables of `nsys stats`
 the recording that the answer is from), `answer` (and what `ncu-toolkit analyze` prints of that recording
 and its report), `followed` (the same, with the task to follow the first cause's advice as written),
 `wrong` (the answer with another program's first cause instead of its own).
+
+`all` is no condition: no agent wrote it. It is `after` with the other causes that the answer names
+fixed too, and nothing else; savings.py compares it with the simulation of all fixes.
 """
 
 from __future__ import annotations
@@ -46,6 +51,9 @@ CONDITIONS: Final = ("source", "nsys", "answer", "followed", "wrong")
 #: The same programs under each of these.
 COMPARED: Final = CONDITIONS[:3]
 VARIANTS: Final = ("before", *CONDITIONS, "after")
+#: Versions in which all causes are fixed, and their times, which are none of the conditions'.
+ALL: Final = "all"
+ALL_TIMES: Final = ADVISED / "all.json"
 #: A version is faster from here on: two runs of one program differ by less.
 FASTER: Final = 1.05
 #: Part of the gain that is known to be possible, below which advice did not do what it should.
@@ -287,9 +295,11 @@ def collect(work: Path) -> None:
             )
 
 
-def run_all(out: Path, seconds: float, rounds: int) -> None:
-    """Every version of every program, one after another on one GPU; `rounds` times while `seconds` last.
-    What compiles for long runs once before, several at once: its compiled code is kept for the runs
+def run_all(
+    out: Path, seconds: float, rounds: int, sides: Sequence[str], needed: Sequence[str]
+) -> None:
+    """The versions `sides` of every program that has those `needed`, one after another on one GPU; `rounds`
+    times while `seconds` last. What compiles for long runs once before, several at once: its compiled code is kept for the runs
     that are timed."""
     sys.path[:0] = [str(HERE)]
     import lanes
@@ -305,10 +315,10 @@ def run_all(out: Path, seconds: float, rounds: int) -> None:
     names = [
         path.name
         for path in sorted(ADVISED.iterdir())
-        if all(has(path.name, side) for side in COMPARED)
+        if all(has(path.name, side) for side in needed)
     ]
     for name in names:
-        for side in VARIANTS:
+        for side in sides:
             home = PAIRS / name if side in ("before", "after") else ADVISED / name
             plan = run.plan_side(home, side, (work / f"{name}.{side}").resolve())
             if plan is not None:
@@ -340,7 +350,7 @@ def run_all(out: Path, seconds: float, rounds: int) -> None:
             list(pool.map(warm, plans))
         for turn in range(rounds):
             groups = [
-                [(name, side, turn) for side in VARIANTS if (name, side) in plans] for name in names
+                [(name, side, turn) for side in sides if (name, side) in plans] for name in names
             ]
 
             def one(lane: lanes.Lane, task: tuple[str, str, int]) -> None:
@@ -555,7 +565,7 @@ def page(trials: Sequence[Trial]) -> str:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("action", choices=("prepare", "collect", "run", "score"))
+    options.add_argument("action", choices=("prepare", "collect", "run", "fixes", "score"))
     options.add_argument("folder", type=Path)
     options.add_argument("--seconds", type=float, default=1e9)
     options.add_argument("--rounds", type=int, default=3)
@@ -565,7 +575,9 @@ def main() -> None:
     elif given.action == "collect":
         collect(given.folder)
     elif given.action == "run":
-        run_all(given.folder, given.seconds, given.rounds)
+        run_all(given.folder, given.seconds, given.rounds, VARIANTS, COMPARED)
+    elif given.action == "fixes":
+        run_all(given.folder, given.seconds, given.rounds, ("before", ALL), (ALL,))
     else:
         trials = read(given.folder)
         update(PAGE, page(trials))

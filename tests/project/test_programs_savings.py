@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import program_traces
 import pytest
 
-from benchmarks.programs import savings, score
+from benchmarks.programs import advice, savings, score
 from ncu_toolkit.kernel.analysis.analyze import Analysis
 from ncu_toolkit.program.analysis.program import judged
 
@@ -59,6 +60,32 @@ def test_all_fixes_at_once_are_compared_with_versions_that_have_them() -> None:
     ]
     assert "10.0 points of the step off in the mean, with a bias of +10.0; the first" in text
     assert "15.0 points of the step off in the mean, with a bias of -5.0; the first" in text
+
+
+def test_a_version_with_all_fixes_counts_where_it_ran_and_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = savings.WRITTEN[0]
+    program = recorded(name, "launch-bound", 70.0)
+    times = tmp_path / "all.json"
+    monkeypatch.setattr(savings, "ALL_TIMES", times)
+
+    def saved(**of_all: Any) -> list[float]:
+        ran = {"steps": 4, "result": [1.0], "us": [100.0]}
+        times.write_text(json.dumps({name: {"before": ran, "all": {**ran, **of_all}}}))
+        return [round(x.saved, 3) for x in savings.fixed([program]) if x.name == name]
+
+    assert list(savings.fixed([program])) == list(savings.fixed([])), "it was not run yet"
+    assert saved(us=[20.0]) == [0.8]
+    assert saved(us=[20.0], result=[1.1]) == []
+    assert saved(us=[], code=1, error="CUDA error") == []
+    times.write_text(json.dumps({name: {"all": {"us": []}}}))
+    assert list(savings.fixed([program])) == list(savings.fixed([]))
+
+
+def test_every_program_with_all_fixes_has_its_version() -> None:
+    versions = {path.parent.name for path in advice.ADVISED.glob("*/all.*[yu]")}
+    assert versions == set(savings.WRITTEN)
 
 
 def test_trials_of_several_settings_count_too() -> None:
