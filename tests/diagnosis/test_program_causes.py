@@ -708,6 +708,7 @@ PAIRS = Path(__file__).resolve().parents[2] / "benchmarks" / "programs" / "recor
         ("jax_hierarchical_hmc", "launch-bound", "94 % of the step"),
         # a static argument with a new value in each step compiles a jitted function again; its kernels look like operators alone
         ("jax_fabric_defects", "host-work", "compiles relax"),
+        ("jax_vertex_density", "host-work", "compiles vertex_density"),
         # memory that is allocated in each step keeps it from being a CUDA graph
         ("cuda_wirechamber_multigrid", "allocation-in-step", "no CUDA graph captures code that"),
         # a kernel of Numba's has its module before its name, and is the author's to split

@@ -27,6 +27,7 @@ PyTorch documentation, "Performance Tuning Guide": asynchronous data loading.
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise, starmap
 from typing import Final
@@ -46,7 +47,7 @@ ALSO_CALLED: Final = (AGAIN, LOADER)
 #: Part of the time (0-1) from which a function, or a loader, has advice of its own.
 _DEAR: Final = 0.2
 #: Marks of XLA: XlaCompile:#module=jit_train_step#.
-_MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit_)?(\w+)")
+_MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit|pmap)_(\w+)")
 #: Where JAX compiles.
 _COMPILER: Final = re.compile(r"\bjax[/\\]_src[/\\]compiler\.py$")
 #: What to do where it is compiled again, by framework.
@@ -224,10 +225,11 @@ def compiles(s: StepFacts, late: Sequence[_host.Away]) -> StepFinding | None:
     least = MOST.value * sum(each.us for each in late) if _host.dispatching(s) else 0.0
     if not s.worth(us) or us < least:
         return None
-    named = _host.ranges_during(s, own)
-    modules = sorted(named, key=lambda name: -named[name][0])
-    module = next(filter(None, map(_MODULE.search, modules)), None)
-    what = f" {module[1]}" if module else ""
+    modules = Counter[str]()
+    for mark in s.trace.marks:
+        if mark.end > times[0][0] and (module := _MODULE.search(s.trace.names[mark.name])):
+            modules[module[1]] += mark.end - mark.start
+    what = "".join(f" {name}" for name, _ in modules.most_common(1))
     several, meaning = _in_steps(s, own), "in which the GPU waited and code was loaded."
     return s.finding(
         f"The GPU is idle for {s.of_step(us)} while the program compiles{what} or loads code ({units.counted(len(own), 'gap')}{several}). "
