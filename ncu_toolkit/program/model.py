@@ -113,7 +113,7 @@ class Padding(msgspec.Struct, frozen=True):
     """How full the first padded batches of a program were, in elements of all of them."""
 
     mask: str
-    """What says which elements count: `attention_mask of BertModel.forward`."""
+    """What says which elements count: `attention_mask of BertModel.forward`, `result of to_dense_batch`."""
     line: str
     """The user's line that made the call, `train.py:33`; empty if unknown."""
     width: int
@@ -126,7 +126,8 @@ class Padding(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A function of the user's that returned arrays of a GPU, compared from call to call."""
+    """A function of the user's, or a line of theirs that calls one of a package, that returned arrays of
+    a GPU, compared from call to call."""
 
     function: str
     file: str
@@ -164,7 +165,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """Places in `frames`, the outermost function first."""
     frames: tuple[PythonFrame, ...] = ()
     padding: Padding | None = None
-    """Of PyTorch programs, where the recorder saw a mask."""
+    """Where the recorder saw a mask, or lengths."""
     results: tuple[Result, ...] = ()
     lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = ()

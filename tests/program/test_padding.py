@@ -33,11 +33,17 @@ class _Tensor(np.ndarray):
     def detach(self) -> _Tensor:
         return self
 
-    cpu = detach
+    cpu = float = detach
     is_cuda = True
+
+    def numpy(self) -> Any:
+        return np.asarray(self).astype("f4")
 
     def numel(self) -> int:
         return self.size
+
+
+_Tensor.__name__ = "Tensor"  # as the recorder knows it
 
 
 def _tensor(values: Any) -> _Tensor:
@@ -75,8 +81,8 @@ def _read(folder: Path) -> Padding | None:
     return builder.padding
 
 
-def _looks(watch: inside.Batches, frame: FrameType) -> bool:
-    return watch.looks(frame.f_code, frame)
+def _looks(watch: inside.Batches, frame: FrameType, near: bool = True) -> bool:
+    return watch.looks(frame.f_code, frame, near)
 
 
 def test_the_first_batches_of_the_first_function_with_a_mask(
@@ -96,9 +102,168 @@ def test_the_first_batches_of_the_first_function_with_a_mask(
 def test_a_mask_of_padding_says_what_does_not_count(tmp_path: Path, torch: SimpleNamespace) -> None:
     watch = inside.Batches(str(tmp_path / "7"), ())
     mask = _tensor(np.asarray(_rows(5, 3)) == 0)
-    assert not _looks(watch, forward(0, None, mask)), "the first mask of a function counts"
-    named = {"key_padding_mask": mask}
-    assert inside._full(torch, named, "key_padding_mask") == [16, 32, 10, 8]
+    assert _looks(watch, forward(0, None, mask))
+    found = _read(tmp_path)
+    assert found is not None
+    assert (found.width, found.elements, found.longest, found.kept) == (16, 32, 10, 8)
+
+
+def step(batch: Any, given: Any, more: Any = None) -> FrameType:
+    return sys._getframe()
+
+
+def encode(x: Any, mask: Any) -> FrameType:
+    return sys._getframe()
+
+
+_RANDOM = np.random.default_rng(7)
+_LENGTHS = np.array([9, 5, 16, 3, 7, 4])
+
+
+def _batch(lengths: Any = _LENGTHS, width: int = 40, *, left: bool = False) -> tuple[_Tensor, Any]:
+    """Features, zeros where there is padding, and which are not."""
+    kept = np.arange(width) < np.asarray(lengths)[:, None]
+    kept = kept[:, ::-1] if left else kept
+    return _tensor(_RANDOM.normal(size=(*kept.shape, 5)) * kept[..., None]), kept
+
+
+_X, _KEPT = _batch()
+_LEFT, _LEFT_KEPT = _batch(left=True)
+_IDS = _tensor(np.where(_KEPT, _RANDOM.integers(1, 900, _KEPT.shape), 0))
+#: As after an embedding: padding has values too.
+_EMBEDDED = _tensor(_RANDOM.normal(size=_X.shape))
+#: Scores of attention: what is left out has one value.
+_SCORES = _tensor(np.where(np.tri(32)[..., None] > 0, _RANDOM.normal(size=(32, 32, 5)), -1e9))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda: step(_X, _tensor(_KEPT)),
+        lambda: step(_LEFT, _tensor(_LEFT_KEPT)),
+        lambda: step(_X, _tensor(~_KEPT)),
+        lambda: step(_X, _tensor(_KEPT[:, None, None])),
+        lambda: step(_X, _tensor(_LENGTHS)),
+        lambda: step(_IDS, _tensor(_LENGTHS)),
+        lambda: step(_X, _IDS),
+        lambda: step(_X.transpose(1, 0, 2), _tensor(_LENGTHS)),
+        lambda: step(_X.transpose(0, 2, 1), _tensor(_KEPT)),
+        lambda: step({"x": _X, "valid": _tensor(_KEPT)}, None),
+        lambda: step((_X, _tensor(_KEPT), 3), None),
+        lambda: encode(_X, _tensor(_KEPT.astype("f4"))),
+    ],
+    ids=[
+        "a mask", "left", "ones are padding", "broadcast", "lengths", "of tokens", "tokens and features",
+        "lengths, time first", "channels first", "in a dict", "in a tuple", "floats",
+    ],
+)  # fmt: skip
+def test_padding_is_known_by_what_arrays_are(
+    frame: Any, tmp_path: Path, torch: SimpleNamespace
+) -> None:
+    watch = inside.Batches(str(tmp_path / "7"), ())
+    assert _looks(watch, frame())
+    found = _read(tmp_path)
+    assert found is not None
+    assert (found.width, found.elements, found.longest, found.kept) == (40, 240, 96, 44)
+
+
+_SQUARE = _tensor(_RANDOM.normal(size=(32, 32, 5)))
+_IMAGES = _tensor(_RANDOM.normal(size=(32, 3, 64, 64)))
+_SIGNAL = _tensor(_RANDOM.normal(size=(32, 64, 5)))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda: encode(_SQUARE, _tensor(np.tri(32, dtype=bool))),
+        lambda: encode(_SCORES, _tensor(np.tri(32, dtype=bool))),
+        lambda: encode(_SQUARE, _tensor(~np.tri(32, dtype=bool))),
+        lambda: encode(_SQUARE, _tensor(np.kron(np.tri(4), np.ones((8, 8))) > 0)),
+        lambda: encode(_SIGNAL, _tensor(np.tri(32, 64, 20, dtype=bool))),
+        lambda: encode(_SIGNAL, _tensor(np.ones((32, 64), dtype=bool))),
+        lambda: encode(_SIGNAL, _tensor(np.arange(64) < _RANDOM.integers(50, 64, 32)[:, None])),
+        lambda: encode(_SIGNAL, _tensor(_RANDOM.random((32, 64)) < 0.9)),
+        lambda: step(_SIGNAL, _tensor(np.arange(64) < _RANDOM.integers(9, 64, 32)[:, None])),
+        lambda: step(_SIGNAL, _tensor(_RANDOM.integers(0, 10, 32))),
+        lambda: step(_tensor(_SIGNAL * (_SIGNAL > 1)), _tensor(_RANDOM.integers(0, 10, 32))),
+        lambda: step(_IMAGES, _tensor(_RANDOM.integers(0, 10, 32))),
+        lambda: step(_IMAGES[:6], _IDS, _tensor(_LENGTHS)),
+        lambda: step(_IDS[:, :3].repeat(14, 1), _tensor(np.repeat([[0] * 20 + [1] * 22], 6, 0))),
+        lambda: step(_IDS, _tensor(np.repeat([np.arange(40)], 6, 0))),
+        lambda: step(_tensor(np.hypot(*np.mgrid[-32:32, -32:32]) < 30), _IMAGES[0].transpose(1, 2, 0)),
+        lambda: step(_X, None),
+        lambda: step(np.asarray(_X), np.asarray(_KEPT)),
+        lambda: encode(_EMBEDDED, _tensor(_KEPT)),
+    ],
+    ids=[
+        "causal", "causal, with scores", "causal, inverted", "causal by blocks", "causal with a past", "all ones", "nearly full",
+        "dropout", "shapes alone", "labels", "labels and sparse features", "images", "a small text beside images",
+        "token types", "positions", "a field of view", "one array", "of the host", "not filled with one value",
+    ],
+)  # fmt: skip
+def test_what_is_not_padding(frame: Any, tmp_path: Path, torch: SimpleNamespace) -> None:
+    watch = inside.Batches(str(tmp_path / "7"), ())
+    assert not _looks(watch, frame())
+    assert _read(tmp_path) is None
+
+
+def test_a_cache_is_not_computed(tmp_path: Path, torch: SimpleNamespace) -> None:
+    def attend(x: Any, key_cache: Any, lengths: Any) -> FrameType:
+        return sys._getframe()
+
+    watch = inside.Batches(str(tmp_path / "7"), ())
+    assert not _looks(watch, attend(_X[:, :1], _X, _tensor(_LENGTHS)))
+    assert _read(tmp_path) is None
+
+
+def test_functions_of_packages_are_asked_by_name_alone(
+    tmp_path: Path, torch: SimpleNamespace
+) -> None:
+    watch = inside.Batches(str(tmp_path / "7"), ())
+    assert not _looks(watch, step(_X, _tensor(_KEPT)), near=False)
+    assert _looks(watch, forward(0, _rows(5, 3)), near=False)
+
+
+def test_what_jax_compiles_is_asked_each_time(tmp_path: Path, torch: SimpleNamespace) -> None:
+    def cache_miss(*args: Any, **kwargs: Any) -> FrameType:
+        return sys._getframe()
+
+    watch = inside.Batches(str(tmp_path / "7"), ())
+    assert _looks(watch, cache_miss(3), near=False)
+    assert _looks(watch, cache_miss([0], _X, _tensor(_KEPT)), near=False)
+    found = _read(tmp_path)
+    assert found is not None
+    assert (found.mask, found.kept) == ("args of jax.jit", 44)
+
+
+def test_names_of_modules_and_classes_stay(tmp_path: Path, torch: SimpleNamespace) -> None:
+    watch = inside.Batches(str(tmp_path / "7"), ())
+    code = "import sys\nlook(sys._getframe())\nclass C:\n    a = 1\n    look(sys._getframe())\n"
+    names: dict[str, Any] = {"look": lambda frame: _looks(watch, frame), "x": _X, "mask": _KEPT}
+    exec(code, names)
+    assert {"look", "x", "mask", "sys", "C"} <= {*names}
+    assert names["C"].a == 1
+
+
+def test_a_function_keeps_its_arguments(tmp_path: Path, torch: SimpleNamespace) -> None:
+    watch = inside.Batches(str(tmp_path / "7"), ())
+
+    def forward(x: Any, mask: Any) -> Any:
+        inner = lambda: (x, mask)  # noqa: E731
+        looked = _looks(watch, sys._getframe())
+        return looked, inner()[0] is x, locals()["mask"] is mask
+
+    assert forward(_X, _tensor(_KEPT)) == (True, True, True)
+
+
+def test_a_few_calls_are_read(tmp_path: Path, torch: SimpleNamespace) -> None:
+    watch = inside.Batches(str(tmp_path / "7"), ())
+    reads = []
+    for _ in range(40):
+        _looks(watch, step(_SIGNAL, _tensor(_RANDOM.integers(0, 10, 32))))
+        reads.append(watch.reads)
+    assert reads[-1] == 0
+    assert not _looks(watch, step(_X, _tensor(_KEPT)))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +318,10 @@ def results(tmp_path: Path, torch: SimpleNamespace) -> inside.Results:
         use_tool_id=lambda *_: None,
         register_callback=lambda *_: None,
     )
-    return inside.Results(str(tmp_path / "7"), monitoring)
+    own = {id(each.__code__) for each in (forward, other, _inner, _user, _busy_user)}
+    return inside.Results(
+        str(tmp_path / "7"), monitoring, own, inside.Batches(str(tmp_path / "7"), ())
+    )
 
 
 def _returns(watch: inside.Results, code: CodeType, value: Any) -> Any:
@@ -190,6 +358,67 @@ def test_results_are_written_where_there_are_new_ones(
     (tmp_path / "7.results").unlink()
     results.write()
     assert not [*tmp_path.iterdir()]
+
+
+def _package(watch: inside.Results, value: Any) -> Any:
+    return watch._returned(_package.__code__, 0, value)
+
+
+def _user(watch: inside.Results, value: Any) -> Any:
+    return _package(watch, value)
+
+
+def _busy_user(watch: inside.Results, value: Any) -> Any:
+    return _package(watch, _tensor(value))
+
+
+def test_a_line_that_calls_a_package_is_compared(results: inside.Results, tmp_path: Path) -> None:
+    fixed = np.arange(500.0)
+    near = fixed * (1 + 1e-9 * np.arange(500))
+    assert {_user(results, _tensor(fixed if at % 3 else near)) for at in range(9)} == {None}
+    (row,) = _rows_of(results, tmp_path)
+    line = _user.__code__.co_firstlineno + 1
+    assert row == Result("_package", __file__, line, line, 8, True, ())
+
+
+def test_a_line_that_does_more_is_not_compared(results: inside.Results, tmp_path: Path) -> None:
+    for at in range(8):
+        _busy_user(results, np.arange(500.0) + at)
+    assert not _rows_of(results, tmp_path)
+
+
+def test_packages_are_compared_where_the_user_calls_them(
+    results: inside.Results, tmp_path: Path
+) -> None:
+    for at in range(4):
+        _package(results, _tensor(np.arange(500.0)))
+        _user(results, _tensor(np.arange(500.0) + at))
+    (row,) = _rows_of(results, tmp_path)
+    assert (row.calls, row.same) == (2, False)
+
+
+def test_a_package_is_left_alone_after_many_calls(results: inside.Results) -> None:
+    answers = [_user(results, _tensor([3.0])) for _ in range(70)]
+    assert answers.count(_STOP) == 70 - inside._RETURNS
+    assert _user(results, "no array") is _STOP
+
+
+def test_what_a_package_returns_may_be_padded(
+    results: inside.Results, torch: SimpleNamespace, tmp_path: Path
+) -> None:
+    _user(results, (_X, _tensor(_KEPT)))
+    found = _read(tmp_path)
+    assert found is not None
+    assert (found.mask, found.kept) == ("result of _package", 44)
+    assert found.line.startswith("test_padding.py:")
+
+
+def test_an_array_of_zeros_says_nothing(results: inside.Results, tmp_path: Path) -> None:
+    for at in range(4):
+        value = np.zeros(6400)
+        value[at + 1] = 1
+        _returns(results, forward.__code__, _tensor(value))
+    assert not _rows_of(results, tmp_path)
 
 
 def test_results_that_differ_are_not_looked_at_again(

@@ -9,7 +9,8 @@ Time grows with rows times columns, padding included, and that of attention with
 columns.
 
 How to confirm
-Print `attention_mask.float().mean()` for some batches, and the longest row beside the width.
+Print `attention_mask.float().mean()`, or the mean of the lengths over the width, for some batches, and
+the longest row beside the width.
 
 What to change
 Pad each batch to its longest row, not to a fixed length. Then sort or bucket samples by length, so that
@@ -44,7 +45,7 @@ def find(s: StepFacts) -> StepOutcome:
     seen = s.trace.padding
     if seen is None or not seen.elements:
         return s.abstain(
-            "No mask of a batch was seen; only recordings of PyTorch programs have them.", "masks"
+            "No mask and no lengths of a padded batch were seen; recordings have them.", "masks"
         )
     used, kept = seen.longest / seen.elements, seen.kept / seen.elements
     padding = f"{units.percent(1 - kept, 2)} of the elements"
@@ -54,6 +55,9 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     ragged = kept < RAGGED.value * used
     part = (used + kept) / 2 if ragged else used
+    tokens = ': padding="longest" of a tokenizer, DataCollatorWithPadding' * (
+        "attention" in seen.mask
+    )
     kernels = [at for at, x in enumerate(s.classes) if s.launches[at] and x not in _ALIKE]
     if not s.worth(s.us(kernels) * (1 - part)):
         return s.ruled_out(f"{padding} of the first batches are padding.", *evidence)
@@ -70,7 +74,7 @@ def find(s: StepFacts) -> StepOutcome:
         + ", and sorting by length halves the padding that is left" * ragged
         + f": kernels other than the optimizer's take {units.percent(part, 2)} of their time, and those of attention the square of that.",
         advice=(
-            *('Pad each batch to its longest row, not to a fixed length: padding="longest" of a tokenizer, DataCollatorWithPadding.',) * (used < 1),
+            *("Pad each batch to its longest row, not to a fixed length" + tokens + ".",) * (used < 1),
             *("Put rows of about the same length into a batch: sort or bucket by length (group_by_length=True of Trainer).",) * ragged,
             "Without any padding: nested tensors (torch.nested), or FlashAttention with cu_seqlens.",
         ),

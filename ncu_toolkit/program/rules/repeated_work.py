@@ -9,7 +9,7 @@ Why it costs time
 Its kernels run again in each step, for values that are there already.
 
 How to confirm
-Compare what the function returns in two steps: `torch.equal(a, b)`. The recorder compares some elements
+Compare what the function returns in two steps: `torch.allclose(a, b)`. The recorder compares some elements
 of it at the calls 1, 2, 4 and 8.
 
 What to change
@@ -58,7 +58,7 @@ def find(s: StepFacts) -> StepOutcome:
     evidence = (
         s.part("same_results", "Same results", s.us(ops), "in functions that returned the same arrays again."),
         s.part("changing_results", "Other results", s.us(changing), "in functions whose arrays changed from call to call."),
-        fact("compared", "Functions compared", len(results), "count", "Functions of the program's own whose arrays were compared."),
+        fact("compared", "Functions compared", len(results), "count", "Own functions, and lines that call a package's, whose arrays were compared."),
     )  # fmt: skip
     edit = Edit(drops=frozenset(ops))
     if not ops or not s.worth(s.replay.saved_us(edit)):
@@ -80,7 +80,7 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic="What is computed once before the loop is not launched in a step.",
         advice=(
             f"Call {names} once before the loop, and keep the result as long as its inputs are the same.",
-            "Some elements of the arrays were compared, of calls 1, 2, 4 and 8: confirm with torch.equal or array_equal.",
+            "Some elements of the arrays were compared, of calls 1, 2, 4 and 8: confirm with torch.allclose or numpy.allclose.",
         ),
     )  # fmt: skip
 

@@ -16,7 +16,11 @@ import gc  # noqa: F401 -- recorder.c uses it and imports nothing
 import importlib
 import itertools
 import json
+import linecache
+import math
+import opcode
 import os
+import re
 import sys
 import threading
 import time
@@ -27,16 +31,27 @@ from typing import Any, NoReturn
 _EVERY = 0.5
 #: Functions whose lines are followed: a program that makes code as it runs has more.
 _CODES = 20_000
-#: Names of arguments that mask the padding of a batch; how many batches are read, of which each mask is
-#: copied to the host; and how many seconds to wait for such a copy.
+#: Names of arguments that mask the padding of a batch, whatever else is given; how many batches are read,
+#: of up to how many calls whose arguments may be a mask; and how many seconds to wait for a copy to the host.
 _MASKS = ("attention_mask", "key_padding_mask", "src_key_padding_mask")
-_BATCHES = 4
-_PATIENCE = 5
+_BATCHES, _READS, _PATIENCE = 4, 12, 5
+#: Of other batches: columns at least, elements that are read to see what padding is filled with, and the
+#: part that counts, above which they are full enough.
+_COLUMNS, _PIECE, _FULL = 16, 1 << 22, 0.75
+#: Values in a tuple, list or dict that are looked at, and features of a batch.
+_INNER = 8
+#: Parts of names of what is padded and yet not computed in each step.
+_CACHES = ("cache", "past", "memory", "key", "value")
+#: Flags of code by its kind; of these, those of a function whose locals are no dict and that never resumes.
+_KINDS, _FUNCTION = 0x2A3, 0x3
 #: Calls of a function by the last of which it is known whether its results differ, arrays of a result
-#: that are compared, and elements of each.
-_CALLS = 8
-_ARRAYS = 4
-_SOME = 64
+#: that are compared, elements of each, and how far those of sums by atomics lie apart.
+_CALLS, _ARRAYS, _SOME, _APART = 8, 4, 64, 1e-6
+#: Returns of a package's function that are seen, and all that are compared.
+_RETURNS, _LOOKS = 64, 200
+
+#: Whether a thread of ours looks at values.
+_looking = False
 
 
 def plain(path: str, flags: int) -> int:
@@ -76,7 +91,8 @@ class Lines:
         make.restype = ctypes.py_object
         make.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.py_object, ctypes.py_object)
         self.is_own.argtypes, self.is_own.restype = (ctypes.py_object,), None
-        self.padding, self.results = Batches(self.stem, others), Results(self.stem, self.monitoring)
+        self.padding = Batches(self.stem, others)
+        self.results = Results(self.stem, self.monitoring, self.known, self.padding)
         path, disable = os.fsencode(self.stem + ".lines"), self.monitoring.DISABLE
         at_line, at_return = (make(which, path, None, disable) for which in (0, 1))
         self.monitoring.use_tool_id(self.tool, "ncu-toolkit")
@@ -93,7 +109,9 @@ class Lines:
     def _started(self, code: CodeType, _: int) -> Any:
         """Once for each code: whether its lines are followed from here on. Again for what looks at
         padding."""
-        if len(self.own) < _CODES and _own(code.co_filename, self.others):
+        frame = sys._getframe(1)
+        near = len(self.own) < _CODES and _own(code.co_filename, self.others)
+        if near:
             if id(code) not in self.known:
                 self.known.add(id(code))
                 self.own.append(code)
@@ -102,7 +120,10 @@ class Lines:
             events = self.monitoring.events
             followed = events.LINE | events.PY_RETURN | events.PY_YIELD
             self.monitoring.set_local_events(self.tool, code, followed)
-        return None if self.padding.looks(code, sys._getframe(1)) else self.monitoring.DISABLE
+        elif frame.f_back is not None and id(frame.f_back.f_code) in self.known:
+            near = True  # the user's code calls it
+            self.results.follow(code)
+        return None if self.padding.looks(code, frame, near) else self.monitoring.DISABLE
 
     def _often(self) -> None:
         while self.pid == os.getpid() and self.tool >= 0:
@@ -127,14 +148,16 @@ class Lines:
 
 
 class Results:
-    """Writes which functions of the user's return the same arrays of a GPU again: PID.results, a line for
-    each that was called often enough."""
+    """Writes which functions of the user's, and which lines that call one of a package, return the same
+    arrays of a GPU again: PID.results, a line for each that was called often enough."""
 
-    def __init__(self, stem: str, monitoring: Any) -> None:
+    def __init__(self, stem: str, monitoring: Any, known: set[int], padding: Batches) -> None:
         self.path, self.monitoring = stem + ".results", monitoring
-        self.seen = dict[CodeType, list[Any]]()
-        self.changed = self.looking = False
-        """What it looks at may be a function's that is followed too."""
+        self.known, self.padding = known, padding
+        self.seen = dict[Any, list[Any]]()
+        """By code, or for a package's function by its code, the caller's and the line: as numbers, since
+        a code's hash takes long. Each row ends with these."""
+        self.returns, self.looks, self.changed = dict[int, int](), _LOOKS, False
         self.tool = 3 if monitoring.get_tool(3) is None else -1
         if self.tool >= 0:
             monitoring.use_tool_id(self.tool, "ncu-toolkit results")
@@ -145,65 +168,135 @@ class Results:
             self.monitoring.set_local_events(self.tool, code, self.monitoring.events.PY_RETURN)
 
     def _returned(self, code: CodeType, _: int, value: Any) -> Any:
-        """Compare it with what the function returned before, at calls 1, 2, 4 and 8."""
-        calls, same, before, callers = self.seen.setdefault(code, [0, True, None, None])
-        if (calls + 1) & calls or self.looking:
-            self.seen[code][0] += not self.looking
-            return None
-        above = {each.f_code for each in _callers(sys._getframe(1).f_back)}
-        self.looking = True
+        """Compare it with what the function returned first, at calls 2, 4 and 8."""
         try:
-            now = _aside(lambda torch: _sampled(torch, value))
+            for each in value[:_ARRAYS] if type(value) in (tuple, list) else (value,):
+                if _may_hold(type(each)):
+                    return self._compared(code, sys._getframe(1), lambda: value)
         except Exception:  # whatever this framework lacks, the program goes on
-            now = []
-        finally:
-            self.looking = False
-        if now is None:
+            pass
+        return self.monitoring.DISABLE
+
+    def _compared(self, code: CodeType, frame: Any, value: Callable[[], Any]) -> Any:
+        key: Any = id(code)
+        place: tuple[Any, ...] = (code,)
+        own = key in self.known
+        if not own:
+            left = self.returns[key] = self.returns.get(key, _RETURNS) - 1
+            if left < 0 or self.looks <= 0:
+                return self.monitoring.DISABLE
+            if frame.f_back is None or id(frame.f_back.f_code) not in self.known:
+                return None
+            place = code, frame.f_back.f_code, frame.f_back.f_lineno or 0
+            key = key, id(place[1]), place[2]
+        row = self.seen.setdefault(key, [0, True, None, None, False, place])
+        calls, same, first, callers, known, place = row
+        if known or (calls + 1) & calls or _looking:
+            row[0] += not known and not _looking
+            return self.monitoring.DISABLE if known and own else None
+        above = {id(each.f_code) for each in _callers(frame.f_back)}
+        found: list[Any] | None = [[], []]
+        if own or calls or _alone(*place[1:]):
+            found = _aside(
+                lambda torch: [self.padding.read(code, {"": value()}), _sampled(value())]
+            )
+            self.looks -= not own
+        if found is None:
             return None
+        batch, now = found or ([], [])
+        self.padding.write(code, frame, batch)
         self.changed = True
-        same = same and now == (before or now)
-        self.seen[code] = [calls + 1, same, now, above if callers is None else above & callers]
+        same = same and _alike(now, first or now)
         known = not now or not same or calls + 1 == _CALLS
-        return self.monitoring.DISABLE if known else None
+        above = above if callers is None else above & callers
+        self.seen[key] = [calls + 1, same, first or now, above, known, place]
+        return self.monitoring.DISABLE if known and own else None
 
     def write(self) -> None:
-        known = {code: row for code, row in [*self.seen.items()] if row[2] and row[0] > 1}
+        known = {key: row for key, row in [*self.seen.items()] if row[2] and row[0] > 1}
         if not known or not self.changed:
             return
         self.changed = False
         with open(self.path, "w", encoding="utf-8", opener=plain) as file:
-            places = {code: at for at, code in enumerate(known)}
-            for code, (calls, same, _, callers) in known.items():
-                last = max(line for _, _, line in code.co_lines() if line)
-                place = code.co_qualname, code.co_filename, code.co_firstlineno, last
-                within = [places[each] for each in callers if each in places and each is not code]
-                file.write(f"{json.dumps([*place, calls, same, within])}\n")
+            places = {key: at for at, key in enumerate(known)}
+            for key, (calls, same, _, callers, _, place) in known.items():
+                within = [places[each] for each in callers if each in places and each != key]
+                file.write(f"{json.dumps([*_place(*place), calls, same, within])}\n")
+
+
+def _place(code: CodeType, caller: CodeType | None = None, line: int = 0) -> tuple[str, str, int, int]:  # fmt: skip
+    """A function's name, file, first line and last; of one of a package, the line that calls it."""
+    if caller is None:
+        last = max(line for _, _, line in code.co_lines() if line)
+        return code.co_qualname, code.co_filename, code.co_firstlineno, last
+    called = re.search(r"([\w.]+)\(", linecache.getline(caller.co_filename, line))
+    return called[1] if called else code.co_qualname, caller.co_filename, line, line
+
+
+def _alone(code: CodeType, line: int) -> bool:
+    """Whether a line does nothing on a GPU but a single call: what it launches is the call's."""
+    work = ("CALL", "BINARY", "UNARY", "COMPARE")
+    places = zip(code.co_code[::2], code.co_positions(), strict=False)
+    names = [opcode.opname[at] for at, (on, *_) in places if on == line]
+    return sum(name.startswith(work) and "INTRINSIC" not in name for name in names) == 1
 
 
 class Batches:
-    """Writes how full the first batches are, from the first function of PyTorch's that is given a mask of
-    rows and columns: PID.padding, a line for each batch."""
+    """Writes how full the first batches are, from the first function that is given or returns a mask of
+    rows and columns, or the rows' lengths: PID.padding, a line for each batch."""
 
     def __init__(self, stem: str, others: tuple[str, ...]) -> None:
-        self.path, self.others, self.left = stem + ".padding", others, _BATCHES
+        self.path, self.others, self.left, self.reads = stem + ".padding", others, _BATCHES, _READS
         self.code: CodeType | None = None
 
-    def looks(self, code: CodeType, frame: Any) -> bool:
-        """Whether it wants to see the next call of this function too."""
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        mask = next((name for name in _MASKS if name in names), "")
-        if not mask or not self.left or self.code not in (None, code):
+    def looks(self, code: CodeType, frame: Any, near: bool) -> bool:
+        """Whether it wants to see the next call of this function too.
+
+        Args:
+            near: it is the user's, or called by the user's.
+        """
+        if not self.left or not self.reads or self.code not in (None, code):
+            return False
+        flags, compiles = code.co_flags, code.co_name == "cache_miss"  # of jax.jit
+        number = code.co_argcount + code.co_kwonlyargcount + (flags >> 2 & 1) + (flags >> 3 & 1)
+        names = code.co_varnames[:number]
+        near = near or compiles or any(each in names for each in _MASKS)
+        if not near or flags & _KINDS != _FUNCTION:
             return False
         try:
-            seen = _aside(lambda torch: _full(torch, frame.f_locals, mask))
-            if seen:
-                self.code, self.left = code, self.left - 1
-                row = [f"{mask} of {code.co_qualname}", self._line(frame), *seen]
-                with open(self.path, "a", encoding="utf-8", opener=plain) as file:
-                    file.write(f"{json.dumps(row)}\n")
-            return seen != [] and self.left > 0
-        except Exception:  # whatever this PyTorch lacks, the program goes on
+            held, arrays = frame.f_locals, 0
+            named = {name: held[name] for name in names if name in held}
+            if type(held) is dict:  # a copy, before Python 3.13, that keeps them alive
+                held.clear()
+            for name in named:
+                value = named[name]
+                if type(value) is dict:
+                    value = [*itertools.islice(value.values(), _INNER)]
+                for each in value[:_INNER] if type(value) in (tuple, list) else (value,):
+                    arrays += (name in _MASKS) + _may_hold(type(each))
+            seen = _aside(lambda torch: self.read(code, named)) if arrays > 1 or compiles else []
+            self.write(code, frame, seen or [])
+        except Exception:  # whatever this framework lacks, the program goes on
             return False
+        return self.left > 0 and (compiles or seen is None or self.code is code)
+
+    def read(self, code: CodeType, named: dict[str, Any]) -> list[Any]:
+        """A batch, if there is one among the values."""
+        if not self.left or not self.reads or self.code not in (None, code):
+            return []
+        with contextlib.suppress(Exception):
+            pairs = _pairs(named)
+            self.reads -= bool(pairs)
+            return next(filter(None, (_full(*each) for each in pairs)), [])
+        return []
+
+    def write(self, code: CodeType, frame: Any, seen: list[Any]) -> None:
+        if seen:
+            self.code, self.left = code, self.left - 1
+            where = "jax.jit" if code.co_name == "cache_miss" else code.co_qualname
+            row = [f"{seen[0] or 'result'} of {where}", self._line(frame), *seen[1:]]
+            with open(self.path, "a", encoding="utf-8", opener=plain) as file:
+                file.write(f"{json.dumps(row)}\n")
 
     def _line(self, frame: Any) -> str:
         """The user's line that is running."""
@@ -215,9 +308,13 @@ class Batches:
 
 def _aside(work: Callable[[Any], list[Any]]) -> list[Any] | None:
     """What `work` finds with PyTorch's module (None if it is not imported), on a thread of its own and
-    this one's stream: here, torch.compile would compile it. None while a CUDA graph is captured."""
+    this one's stream: here, torch.compile would compile it. None while a CUDA graph is captured, or
+    another thread looks."""
+    global _looking
     torch: Any = sys.modules.get("torch")
     found, stream = list[Any](), None
+    if _looking:
+        return None
     if torch is not None and torch.cuda.is_initialized():
         if torch.cuda.is_current_stream_capturing():
             return None
@@ -229,41 +326,137 @@ def _aside(work: Callable[[Any], list[Any]]) -> list[Any] | None:
             found.extend(work(torch))
 
     thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(_PATIENCE)
+    _looking = True  # what it calls may be followed too
+    try:
+        thread.start()
+        thread.join(_PATIENCE)
+    finally:
+        _looking = False
     return found
 
 
-def _full(torch: Any, named: Any, mask: str) -> list[int]:
-    """Columns and elements of a batch, its elements if it were as wide as its longest row, and those that
-    are not padding. Empty unless the argument is a mask whose rows are padded on one side."""
-    value = named[mask]
-    known = torch is not None and type(value) is torch.Tensor and value.dim() == 2
-    if not known or value.is_floating_point():
-        return []
-    kept = value.detach().cpu() != (mask != "attention_mask")
-    rows, columns = kept.shape
-    if not kept.numel() or int((kept[:, 1:] != kept[:, :-1]).sum(1).max()) > 1:
-        return []
-    return [columns, rows * columns, rows * int(kept.any(0).sum()), int(kept.sum())]
+def _may_hold(kind: type) -> int:
+    """How many arrays a value of a type may be: 0 needs no work, 2 are several."""
+    several = issubclass(kind, (dict, tuple, list))
+    return 2 * several or kind.__name__ in ("Tensor", "Parameter", "ndarray", "ArrayImpl")
 
 
-def _sampled(torch: Any, value: Any) -> list[Any]:
-    """Some elements of the arrays of a GPU in what a function returned."""
+def _values(value: Any) -> list[Any]:
+    """The first of a result's values, or itself."""
     values = value.values() if isinstance(value, dict) else value
     several = isinstance(value, (dict, tuple, list))
-    found = []
-    for array in itertools.islice(values if several else (value,), _ARRAYS):
-        kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
-        if torch is not None and isinstance(array, torch.Tensor):
-            if type(array) not in (torch.Tensor, torch.nn.Parameter) or not array.is_cuda:
-                continue
-            array = array.detach()
-        elif kind not in ("cupy.ndarray", "jaxlib.ArrayImpl", "jax.ArrayImpl"):
+    return [*itertools.islice(values if several else (value,), _ARRAYS)]
+
+
+def _on_gpu(value: Any) -> bool:
+    """Whether it is an array of a framework that we know, on a GPU."""
+    torch = sys.modules.get("torch")
+    if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter):
+        return bool(value.is_cuda)
+    kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+    return kind in ("cupy.ndarray", "jaxlib.ArrayImpl", "jax.ArrayImpl")
+
+
+def _pairs(named: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What may say which elements of a batch are padding, by shapes and types: its name, the array, the
+    batch, and the batch's axes of rows and columns. A mask that is known by its name needs no batch."""
+    torch, arrays = sys.modules.get("torch"), []
+    for name, value in named.items():
+        inner: Any = value.items() if type(value) is dict else ((name, value),)
+        if type(value) in (tuple, list):
+            inner = ((name, each) for each in value)
+        for key, each in itertools.islice(inner, _INNER):
+            if _on_gpu(each) or (torch is not None and type(each) is torch.Tensor):
+                kind = str(each.dtype).rpartition(".")[2].rstrip("0123456789")
+                arrays.append((key if type(key) is str else "", each, kind, [*each.shape]))
+    found = list[tuple[Any, ...]]()
+    for name, each, kind, shape in arrays:
+        if name in _MASKS and len(shape) == 2 and "float" not in kind:
+            return [(name, each, None, 0, 1)]
+        short = [size for size in shape if size > 1] if len(shape) > 2 else shape
+        masks = len(short) == 2 or (len(shape) == 1 and kind == "int")
+        if not masks or "complex" in kind or short[0] < 2 or math.prod(shape) > _PIECE:
             continue
-        flat = array.reshape(-1)
-        found.append([[*array.shape], flat[:: max(1, flat.shape[0] // _SOME)][:_SOME].tolist()])
+        alike = [sizes for *_, sizes in arrays if short[0] in sizes[:2]]
+        for whose, batch, of, sizes in arrays:
+            fits = (len(sizes) > 2 and "float" in of) or (len(sizes) == 2 and of == "int")
+            fits = fits and batch is not each and _on_gpu(batch)
+            if not fits or sizes != max(alike, key=math.prod) or any(x in whose for x in _CACHES):
+                continue
+            for at in ((0, 1), *((1, 0), (0, 2)) * (len(sizes) == 3)):
+                same = [sizes[axis] for axis in at][: len(short)] == short
+                found += [(name, each, batch, *at)] * (same and sizes[at[1]] >= _COLUMNS)
+    return found[:_ARRAYS]
+
+
+def _host(array: Any) -> Any:
+    """An array's copy of numbers in NumPy."""
+    if hasattr(array, "detach"):
+        return array.detach().float().cpu().numpy()
+    numpy: Any = sys.modules["numpy"]
+    return numpy.asarray(array.get() if hasattr(array, "get") else array).astype("float32")
+
+
+def _full(name: str, mask: Any, batch: Any, rows: int, columns: int) -> list[Any]:
+    """The name, columns and elements of a batch, its elements if it were as wide as its longest row, and
+    those that are not padding. Empty unless rows are padded on one side, with a single value."""
+    numpy: Any = sys.modules["numpy"]
+    value = _host(mask)
+    kept = value != (name != "attention_mask")
+    if batch is not None:
+        height, width = batch.shape[rows], batch.shape[columns]
+        sides = [value.reshape(height, -1) != 0, value.reshape(height, -1) == 0]
+        if value.ndim == 1:
+            fits = 0 <= value.min() <= value.max() <= width
+            sides = [numpy.arange(width) < value[:, None]] if fits else []
+        few = [slice(1)] * batch.ndim
+        few[-1], few[columns] = slice(_INNER), slice(None)
+        few[rows] = slice(max(2, _PIECE // (width * _INNER)))
+        here = hasattr(batch, "detach")  # JAX would compile a slice
+        if not sides or not (here or math.prod(batch.shape) <= 8 * _PIECE):
+            return []
+        piece = _host(batch[tuple(few)]) if here else _host(batch)[tuple(few)]
+        piece = numpy.moveaxis(piece, (rows, columns), (0, 1))
+        piece = piece.reshape(*piece.shape[:2], -1)
+        filled = (each for each in sides if _blank(piece, each[: len(piece)]))
+        kept = next(filled, value[:0].reshape(0, 0))
+        steps = numpy.diff(kept.sum(1))
+        grows = height == width and ((steps >= 0).all() or (steps <= 0).all())
+        if grows or (kept.size and kept.mean() > _FULL):  # grows: which tokens attend to which
+            return []
+    if not kept.size or (kept[:, 1:] != kept[:, :-1]).sum(1).max() > 1:
+        return []
+    longest = kept.shape[0] * int(kept.any(0).sum())
+    return [name, kept.shape[1], kept.size, longest, int(kept.sum())]
+
+
+def _blank(piece: Any, kept: Any) -> bool:
+    """Whether padding has one value in a part of a batch, and what counts has others."""
+    padding, rest = piece[~kept], piece[kept]
+    if not padding.size or not rest.size or (padding != padding.flat[0]).any():
+        return False
+    return bool((rest != padding.flat[0]).any(1).mean() > 0.1)
+
+
+def _sampled(value: Any) -> list[Any]:
+    """Some elements of the arrays of a GPU in what a function returned; none of an array in which they
+    are all alike, as in one that is mostly zeros."""
+    found = []
+    for array in filter(_on_gpu, _values(value)):
+        flat = (array.detach() if hasattr(array, "detach") else array).reshape(-1)
+        some = flat[:: max(1, flat.shape[0] // _SOME)][:_SOME].tolist()
+        if flat.shape[0] <= _SOME or any(each != some[0] for each in some):
+            found.append([[*array.shape], some])
     return found
+
+
+def _alike(now: list[Any], first: list[Any]) -> bool:
+    """Whether samples are the same but for the order of sums."""
+    return [shape for shape, _ in now] == [shape for shape, _ in first] and all(
+        one == two or (type(one) is float and math.isclose(one, two, rel_tol=_APART))
+        for (_, ones), (_, twos) in zip(now, first, strict=True)
+        for one, two in zip(ones, twos, strict=True)
+    )
 
 
 class WorkerSampling:
