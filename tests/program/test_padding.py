@@ -349,11 +349,18 @@ def test_results_are_compared_at_four_of_eight_calls(
     assert row.last > row.first
 
 
+def test_a_single_number_says_nothing(results: inside.Results, tmp_path: Path) -> None:
+    """A loss may be the same for some steps."""
+    for _ in range(8):
+        _returns(results, forward.__code__, _tensor([1.0]))
+    assert not _rows_of(results, tmp_path)
+
+
 def test_results_are_written_where_there_are_new_ones(
     results: inside.Results, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        _returns(results, forward.__code__, _tensor([1.0]))
+        _returns(results, forward.__code__, _tensor([1.0, 2.0]))
     assert len(_rows_of(results, tmp_path)) == 1
     (tmp_path / "7.results").unlink()
     results.write()
@@ -441,14 +448,14 @@ def test_what_is_no_array_of_a_gpu_is_left_alone(
 def test_a_function_that_was_running_is_noted(results: inside.Results, tmp_path: Path) -> None:
     for _ in range(8):
         _inner(results)
-        _returns(results, _inner.__code__, _tensor([1.0]))
+        _returns(results, _inner.__code__, _tensor([1.0, 2.0]))
     inner, outer = _rows_of(results, tmp_path)
     assert (inner.function, inner.within) == ("other", (1,))
     assert (outer.function, outer.within) == ("_inner", ())
 
 
 def _inner(results: inside.Results) -> None:
-    results_of_other = _tensor([2.0])
+    results_of_other = _tensor([2.0, 3.0])
 
     def other_returns() -> None:
         _returns(results, other.__code__, results_of_other)
@@ -460,7 +467,7 @@ def test_results_while_a_graph_is_captured_are_not_read(
     results: inside.Results, torch: SimpleNamespace, tmp_path: Path
 ) -> None:
     torch.cuda.is_current_stream_capturing = lambda: True
-    assert _returns(results, forward.__code__, _tensor([1.0])) is None
+    assert _returns(results, forward.__code__, _tensor([1.0, 2.0])) is None
     assert not _rows_of(results, tmp_path)
 
 
@@ -468,7 +475,7 @@ def test_a_program_goes_on_where_results_cannot_be_read(
     results: inside.Results, torch: SimpleNamespace, tmp_path: Path
 ) -> None:
     del torch.cuda.is_initialized
-    assert _returns(results, forward.__code__, _tensor([1.0])) is _STOP
+    assert _returns(results, forward.__code__, _tensor([1.0, 2.0])) is _STOP
     assert not _rows_of(results, tmp_path)
 
 
@@ -486,3 +493,16 @@ def test_names_of_the_user_are_redacted_alike(tmp_path: Path, torch: SimpleNames
     assert plain.padding is not None
     assert plain.results[0].file + ":12" == plain.lines[0] == plain.padding.line
     assert "ada" not in plain.lines[0]
+
+
+def test_locals_of_a_users_function_may_be_padded(
+    results: inside.Results, torch: SimpleNamespace, tmp_path: Path
+) -> None:
+    """Where a package's function is behind a wrapper that Python has seen before."""
+    dense, _valid = _X, _tensor(_KEPT)
+    own = sys._getframe().f_code
+    results.known.add(id(own))
+    assert results._returned(own, 0, _tensor(dense.sum(1))) is None
+    found = _read(tmp_path)
+    assert found is not None
+    assert (found.mask.split()[0], found.kept) == ("_valid", 44)

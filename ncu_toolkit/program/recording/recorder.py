@@ -98,8 +98,8 @@ CALLS: Final = tuple(
         "LibraryLoad", "LinkComplete",
     )
 )  # fmt: skip
-#: Parts of paths of Python code that is not the user's.
-_OTHERS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", str(_INSIDE))
+#: Parts of paths of Python code that is not the user's; the last is what PyTorch Geometric generates.
+_OTHERS: Final = ("site-packages", "dist-packages", "/lib/python3", "<frozen", str(_INSIDE), "_propagate_")  # fmt: skip
 #: Nanoseconds between two clocks that only another profiler makes, which gives CUPTI its own clock.
 _JUMP: Final = 1_000_000_000
 #: Microseconds between two samples of Python's stacks, if one costs little (recorder.c).

@@ -34,7 +34,7 @@ _CODES = 20_000
 #: Names of arguments that mask the padding of a batch, whatever else is given; how many batches are read,
 #: of up to how many calls whose arguments may be a mask; and how many seconds to wait for a copy to the host.
 _MASKS = ("attention_mask", "key_padding_mask", "src_key_padding_mask")
-_BATCHES, _READS, _PATIENCE = 4, 12, 5
+_BATCHES, _READS, _PATIENCE = 4, 32, 5
 #: Of other batches: columns at least, elements that are read to see what padding is filled with, and the
 #: part that counts, above which they are full enough.
 _COLUMNS, _PIECE, _FULL = 16, 1 << 22, 0.75
@@ -62,6 +62,18 @@ def plain(path: str, flags: int) -> int:
 def _own(path: str, others: tuple[str, ...]) -> bool:
     """Whether a file is the user's, by the parts of paths that are not."""
     return not path.startswith("<") and not any(part in path for part in others)
+
+
+def _locals(frame: Any) -> dict[str, Any]:
+    """The names of a function that is no generator. Before Python 3.13 the frame keeps a copy: none is
+    left, since it would keep arrays alive."""
+    if frame.f_code.co_flags & _KINDS != _FUNCTION:
+        return {}
+    held = frame.f_locals
+    named = {**held}
+    if type(held) is dict:
+        held.clear()
+    return named
 
 
 def _callers(frame: Any) -> Iterator[Any]:
@@ -197,9 +209,8 @@ class Results:
         above = {id(each.f_code) for each in _callers(frame.f_back)}
         found: list[Any] | None = [[], []]
         if own or calls or _alone(*place[1:]):
-            found = _aside(
-                lambda torch: [self.padding.read(code, {"": value()}), _sampled(value())]
-            )
+            named = {**(_locals(frame) if own else {}), "": value()}
+            found = _aside(lambda torch: [self.padding.read(code, named), _sampled(value())])
             self.looks -= not own
         if found is None:
             return None
@@ -260,14 +271,11 @@ class Batches:
         flags, compiles = code.co_flags, code.co_name == "cache_miss"  # of jax.jit
         number = code.co_argcount + code.co_kwonlyargcount + (flags >> 2 & 1) + (flags >> 3 & 1)
         names = code.co_varnames[:number]
-        near = near or compiles or any(each in names for each in _MASKS)
-        if not near or flags & _KINDS != _FUNCTION:
+        if not (near or compiles or any(each in names for each in _MASKS)):
             return False
         try:
-            held, arrays = frame.f_locals, 0
+            held, arrays = _locals(frame), 0
             named = {name: held[name] for name in names if name in held}
-            if type(held) is dict:  # a copy, before Python 3.13, that keeps them alive
-                held.clear()
             for name in named:
                 value = named[name]
                 if type(value) is dict:
@@ -439,13 +447,13 @@ def _blank(piece: Any, kept: Any) -> bool:
 
 
 def _sampled(value: Any) -> list[Any]:
-    """Some elements of the arrays of a GPU in what a function returned; none of an array in which they
-    are all alike, as in one that is mostly zeros."""
+    """Some elements of the arrays of a GPU in what a function returned; none of single numbers, as a loss
+    is, nor of an array in which they are all alike, as in one that is mostly zeros."""
     found = []
     for array in filter(_on_gpu, _values(value)):
         flat = (array.detach() if hasattr(array, "detach") else array).reshape(-1)
         some = flat[:: max(1, flat.shape[0] // _SOME)][:_SOME].tolist()
-        if flat.shape[0] <= _SOME or any(each != some[0] for each in some):
+        if 1 < flat.shape[0] <= _SOME or any(each != some[0] for each in some):
             found.append([[*array.shape], some])
     return found
 
