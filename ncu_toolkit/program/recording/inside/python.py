@@ -208,7 +208,7 @@ class Results:
             return self.monitoring.DISABLE if known and own else None
         above = {id(each.f_code) for each in _callers(frame.f_back)}
         found: list[Any] | None = [[], []]
-        if own or calls or _alone(*place[1:]):
+        if own or calls or _alone(frame.f_back):
             named = {**(_locals(frame) if own else {}), "": value()}
             found = _aside(lambda torch: [self.padding.read(code, named), _sampled(value())])
             self.looks -= not own
@@ -244,12 +244,16 @@ def _place(code: CodeType, caller: CodeType | None = None, line: int = 0) -> tup
     return called[1] if called else code.co_qualname, caller.co_filename, line, line
 
 
-def _alone(code: CodeType, line: int) -> bool:
-    """Whether a line does nothing on a GPU but a single call: what it launches is the call's."""
-    work = ("CALL", "BINARY", "UNARY", "COMPARE")
-    places = zip(code.co_code[::2], code.co_positions(), strict=False)
-    names = [opcode.opname[at] for at, (on, *_) in places if on == line]
-    return sum(name.startswith(work) and "INTRINSIC" not in name for name in names) == 1
+def _alone(frame: Any) -> bool:
+    """Whether a frame's line does nothing on a GPU but the call that runs: what it launches is the
+    call's. A property is no call."""
+    code, work = frame.f_code, ("CALL", "BINARY", "UNARY", "COMPARE")
+    names = [opcode.opname[at] for at in code.co_code[::2]]
+    places = zip(names, code.co_positions(), strict=False)
+    on = [name for name, (line, *_) in places if line == frame.f_lineno]
+    several = sum(name.startswith(work) and "INTRINSIC" not in name for name in on) != 1
+    runs = [name for name in names[: frame.f_lasti // 2 + 1] if name != "CACHE"]
+    return not several and runs[-1].startswith("CALL")
 
 
 class Batches:
