@@ -60,9 +60,11 @@ HEADINGS: Final = {
     "seventh-now": "The seventh sealed set after later changes",
     "eighth": "The eighth sealed set",
     "eighth-now": "The eighth sealed set after later changes",
+    "ninth": "The ninth sealed set",
+    "ninth-now": "The ninth sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {
     "now": "sealed", **{f"{each}-now": each for each in SEALED[1:]}

@@ -101,7 +101,8 @@ class HostTime:
         return f"{units.percent(self.us / whole_us, 2)} in {function_of(self.frame)} ({place_of(self.frame)}{mostly})"
 
 
-ALONE: Final = Threshold(0.8, "a module of a whole step has several kernels of each kind, with numbers")  # fmt: skip
+ALONE: Final = Threshold(2 / 3, "a module of a whole step has several kernels of each kind, with numbers")  # fmt: skip
+_SOME: Final = 16  #: Launches, of which that part says something.
 _OF_XLA: Final = re.compile(r"fusion|^wrapped_")
 _OF_JAX: Final = re.compile(r"(?:^|[/\\])jax[/\\]")
 
@@ -209,7 +210,7 @@ def eager(s: StepFacts) -> bool:
     (`loop_add_fusion_3`); an operator alone is a module with one kernel, which has no number."""
     names = [launch.function for launch in s.launches if launch]
     alone = sum(_OF_XLA.search(name) is not None and not name[-1].isdigit() for name in names)
-    return s.framework == "xla" and alone >= ALONE.value * len(names)
+    return s.framework == "xla" and alone >= max(_SOME, ALONE.value * len(names))
 
 
 @remembered(4)

@@ -85,7 +85,7 @@ def find(s: StepFacts) -> StepOutcome:
     graph = bool(adds) and not rows
     keeps = dict.fromkeys((*places, *rows), 0.0)
     keeps |= dict.fromkeys({*places}.difference(adds), 0.5 * graph)
-    pyg = graph and any("torch_geometric" in line for line in s.trace.lines)
+    pyg = graph and any("torch_geometric" in each.file for each in s.trace.frames)
     times = Counter[str]()
     for at in places:
         times[_words(s, at)] += s.us([at])  # type: ignore[assignment]
