@@ -3,8 +3,11 @@ the library that is called."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from string import Formatter
 
 import msgspec
 import program_traces as programs
@@ -355,6 +358,17 @@ def test_each_table_has_a_test_and_says_whether_it_was_tried() -> None:
         assert any(words in advice for words in tested), each
         assert not each.tried, "name the GPU, and the gain in docs/try.md"
         assert known.issuperset(each.causes)
+
+
+def test_each_table_of_a_framework_is_asked_by_its_rule() -> None:
+    for cause, lines in _words.tables().frameworks.items():
+        source = inspect.getsource(step_rules()[cause.partition(" ")[0]])  # type: ignore[arg-type]
+        pieces = re.split(r"(?<=\w)(?=[ ,])", cause)
+        assert all(piece in source for piece in pieces), cause
+        assert {""} <= lines.keys() <= {"", "torch", "compiled", "xla", "cupy", "numba"}
+        texts = (text for each in lines.values() for text in each)
+        words = {name for text in texts for _, name, *_ in Formatter().parse(text) if name}
+        assert all(re.search(rf"\b{word}\b\"?[=:]", source) for word in words), cause
 
 
 def test_a_loader_could_be_as_fast_as_the_step_with_its_fix() -> None:

@@ -229,10 +229,8 @@ def _alike(old: TraceResult, new: TraceResult) -> tuple[float, float]:
 
 def _names(found: ProgramDiagnosis) -> Mapping[str, float]:
     """The GPU's time by kernel."""
-    shapes, timed = (
-        found.step.trace.shapes,
-        zip(found.step.ops, found.account.exclusive_us, strict=True),
-    )
+    shapes = found.step.trace.shapes
+    timed = zip(found.step.ops, found.account.exclusive_us, strict=True)
     return summed((shapes[op.shape].kernel, us) for op, us in timed if op.kind == "kernel")
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace as replaced
 
@@ -24,7 +24,7 @@ from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.kernel.gpu.runner import Session
 from ncu_toolkit.kernel.report.redact import redact_text
 from ncu_toolkit.kernel.runs import store
-from ncu_toolkit.program.model import Op, PythonFrame, Step, Trace, Window
+from ncu_toolkit.program.model import Op, Step, Trace, Window
 from ncu_toolkit.program.recording import program_run, recorder
 from ncu_toolkit.program.traces import choice
 from ncu_toolkit.program.traces.account import account_of
@@ -268,19 +268,15 @@ def record(job: StepJob, tell: Callable[[str], None]) -> RecordedRun:
 def redacted(trace: Trace) -> Trace:
     """A trace whose lines and Python functions name neither this machine nor its user: a file's folder
     can, where two files have one name."""
-    frames = tuple(
-        PythonFrame(redact_text(frame.function), redact_text(frame.file), frame.line)
-        for frame in trace.frames
-    )
+
+    def plain(each: Any, *names: str) -> Any:
+        return replaced(each, **{name: redact_text(getattr(each, name)) for name in names})
+
+    frames = tuple(plain(each, "function", "file") for each in trace.frames)
+    results = tuple(plain(each, "function", "file") for each in trace.results)
     lines = tuple(map(redact_text, trace.lines))
-    results = tuple(
-        replaced(each, function=redact_text(each.function), file=redact_text(each.file))
-        for each in trace.results
-    )
-    seen = trace.padding
-    if seen is not None:
-        seen = replaced(seen, mask=redact_text(seen.mask), line=redact_text(seen.line))
-    return replaced(trace, frames=frames, lines=lines, results=results, padding=seen)
+    padding = plain(trace.padding, "mask", "line") if trace.padding else None
+    return replaced(trace, frames=frames, lines=lines, results=results, padding=padding)
 
 
 def profile(done: StepRun, job: StepJob, limits: Limits, watch: Callable[[str], None]) -> StepRun:

@@ -30,6 +30,7 @@ from ncu_toolkit.program.model import (
     StepFinding,
 )
 from ncu_toolkit.program.rules._operations import of_kernel, of_operator
+from ncu_toolkit.program.rules._tables import tables
 from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
 from ncu_toolkit.program.traces.marks import marks_around
 from ncu_toolkit.program.traces.replay import Replay
@@ -268,12 +269,17 @@ class StepFacts:
         names |= {launch.function for launch in self.launches if launch}
         return any(map(_COMPILED.search, names))
 
-    def advice(self, *otherwise: str, **framework: tuple[str, ...]) -> tuple[str, ...]:
-        """Advice for the step's framework, else for CUDA C++, which has the key "" in a table of them;
-        `compiled` instead of `torch` where torch.compile is in use."""
-        if self.framework == "torch" and "compiled" in framework and self.compiled:
-            return framework["compiled"]
-        return framework.get(self.framework, otherwise or framework.get("", ()))
+    def advice(
+        self, cause: str, torch: Sequence[str] | None = None, **words: str
+    ) -> tuple[str, ...]:
+        """What to do about a cause in the step's framework, else in CUDA C++: lines of
+        data/libraries.toml with `words` in them, unless those for `torch` are given."""
+        if self.framework == "torch" and torch is not None:
+            return tuple(torch)
+        known = tables().frameworks[cause]
+        compiled = self.framework == "torch" and "compiled" in known and self.compiled
+        lines = known.get("compiled" if compiled else self.framework, known.get("", ()))
+        return tuple(line.format(**words) for line in lines)
 
     # Changes
 

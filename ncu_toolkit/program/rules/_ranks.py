@@ -11,7 +11,7 @@ import msgspec
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import ProgramDiagnosis, Step, StepFinding, Trace
-from ncu_toolkit.program.rules._words import tables
+from ncu_toolkit.program.rules._tables import tables
 from ncu_toolkit.program.traces.classes import collectives, kernel_class
 from ncu_toolkit.program.traces.ranks import WORTH, Job, RankRow
 

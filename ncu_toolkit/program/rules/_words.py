@@ -1,10 +1,8 @@
-"""Advice in words of the library that a program calls: the tables of data/libraries.toml."""
+"""Advice by the functions of libraries that a trace names."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Final
 
 import msgspec
@@ -14,6 +12,7 @@ from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import PythonFrame, StepFinding
 from ncu_toolkit.program.rules import _host
 from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._tables import Words, tables
 
 DEAR: Final = Threshold(0.2, "a fifth of a worker: without it, four workers do as much as five")
 #: Functions with a line of advice each.
@@ -22,31 +21,6 @@ _LINES: Final = 2
 HOST_WORK: Final = "host-work"
 #: Of the time that the host is away, in functions of a library.
 OF_IT: Final = Threshold(0.1, "what takes less of it is not worth a line of advice")
-
-
-class Words(msgspec.Struct, frozen=True):
-    """A line of advice; data/libraries.toml says what the fields mean."""
-
-    module: str
-    causes: tuple[str, ...]
-    advice: str
-    tried: str = ""
-    needs: str = ""
-    """A part of a module's name that must be on the stack too."""
-
-
-class Libraries(msgspec.Struct, frozen=True):
-    """The file."""
-
-    words: tuple[Words, ...]
-    collectives: Mapping[str, tuple[str, ...]]
-    """What to do about traffic that nothing hides, by kind."""
-
-
-@lru_cache(maxsize=1)
-def tables() -> Libraries:
-    file = resources.files("ncu_toolkit").joinpath("data", "libraries.toml")
-    return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Libraries)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -31,13 +31,6 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Memory allocated in the step"
 STEADY: Final = Threshold(8.0, "the first steps fill the caches of frameworks: fewer steps than that may all be first ones")  # fmt: skip
-_ADVICE: Final = {
-    "": ("Allocate once, before the loop, or use cudaMallocAsync and cudaFreeAsync, which keep memory in a pool.",),
-    "torch": ("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and do not call torch.cuda.empty_cache() in the loop.",
-              "If memory is nearly full, lower the batch until steady steps allocate nothing."),
-    "cupy": ("Keep CuPy's memory pool on, and do not call free_all_blocks() in the loop.",),
-    "numba": ("Make device arrays once, before the loop (cuda.device_array, cuda.to_device), and pass them to each launch.",),
-}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -63,5 +56,5 @@ def find(s: StepFacts) -> StepOutcome:
         Edit(waits=s.made("allocate", "free")),
         gaps=gaps,
         evidence=evidence,
-        advice=s.advice(**_ADVICE),
+        advice=s.advice("allocation-in-step"),
     )

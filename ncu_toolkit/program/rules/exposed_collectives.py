@@ -28,7 +28,7 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
-from ncu_toolkit.program.rules._words import tables
+from ncu_toolkit.program.rules._tables import tables
 from ncu_toolkit.program.traces.classes import EXCHANGES, collectives
 
 TITLE: Final = "Exposed communication"
@@ -61,7 +61,7 @@ def find(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         arithmetic=f"They take {units.duration(took)}, of which other work hides {units.duration(max(0.0, took - us))}.",
         advice=s.advice(
-            "Start each exchange as soon as its data are ready, on a separate stream, and compute meanwhile.",
+            "exposed-collectives",
             torch=(
                 *tables().collectives.get(kind, tables().collectives["all-reduce"]),
                 "Compare the ranks: where one is slower, the others wait in the collective.",

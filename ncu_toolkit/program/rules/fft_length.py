@@ -39,7 +39,6 @@ _ANY: Final = (
     "A convolution or correlation is the same for each n that holds all of it; cut the result to its length. "
     "A spectrum has other frequencies with another n."
 )
-_FAST: Final = "n = scipy.fft.next_fast_len(n, real=True), which has the factors 2, 3 and 5 alone"
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -62,13 +61,7 @@ def find(s: StepFacts) -> StepOutcome:
         ops=places,
         evidence=evidence,
         arithmetic="Instead of two transforms of twice the length there is one of about the same length: a quarter of the bytes and operations.",
-        advice=s.advice(
-            "Plan transforms of the next length whose factors are 2, 3, 5 and 7 alone, and pad the data with zeros, or leave out a few samples.",
-            _ANY,
-            torch=(f"Pad with zeros: {_FAST}, then torch.fft.fft(x, n=n).", _ANY),
-            xla=(f"Pad with zeros: {_FAST}, then jax.numpy.fft.fft(x, n=n).", _ANY),
-            cupy=("Pad with zeros: n = cupyx.scipy.fft.next_fast_len(n), then cupy.fft.fft(x, n=n).", _ANY),
-        ),
+        advice=(*s.advice("fft-length"), _ANY),
     )  # fmt: skip
 
 

@@ -50,13 +50,6 @@ LIMITED: Final = Threshold(
     0.5,
     "of the FMA pipe's peak: products of libraries that multiply-adds limit reach 0.58 to 0.82 on an H100, one of 3 columns 0.33",
 )
-#: What allows TF32, by framework.
-_ALLOW: Final = {
-    "": ("Allow TF32: cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH), or compute type CUBLAS_COMPUTE_32F_FAST_TF32.",),
-    "torch": ('torch.set_float32_matmul_precision("high") at the start of the program allows TF32.',),
-    "xla": ('jax.config.update("jax_default_matmul_precision", "tensorfloat32") allows TF32.',),
-    "cupy": ("Set CUPY_TF32=1 in the environment.",),
-}  # fmt: skip
 _CUDNN: Final = "For convolutions, leave torch.backends.cudnn.allow_tf32 = True."
 #: Flops of a multiply-add.
 _FMA: Final = 2
@@ -142,17 +135,12 @@ def _advice(s: StepFacts, kind: str, convolutions: bool) -> tuple[str, ...]:
     dtype = "float16" if kind == "FP16" else "bfloat16"
     mixed = f'torch.autocast("cuda", dtype=torch.{dtype}) around the forward pass'
     scaled = ", and torch.amp.GradScaler in training" * (kind == "FP16")
-    narrow = {
-        "": (f"Compute in {kind} with sums in FP32: cublasGemmEx, compute type CUBLAS_COMPUTE_32F.",),
-        "torch": (f"Mixed precision: {mixed}{scaled}.",),
-        "xla": (f"Convert the inputs to {dtype}.",),
-        "cupy": ("Convert the inputs to float16.",),
-    }  # fmt: skip
+    words = {"kind": kind, "dtype": dtype, "mixed": mixed, "scaled": scaled}
     more = (f"Faster still, if BF16 (7-bit mantissa) is accurate enough: {mixed}.", _CUDNN)[
         : 2 if convolutions else 1
     ]
     return (
-        *s.advice(**_ALLOW if kind == "TF32" else narrow),
+        *s.advice("fp32-matmul" + " TF32" * (kind == "TF32"), **words),
         *more * (kind == "TF32" and s.framework == "torch"),
         f"Compare the results: {kind} keeps {7 if kind == 'BF16' else 10} of the 23 mantissa bits.",
     )

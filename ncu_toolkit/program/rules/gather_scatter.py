@@ -106,14 +106,7 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic="A sparse product reads the rows that are gathered, and writes none."
         if graph
         else f"All {units.duration(us)} go if what follows reads the rows where they are{', and products of one row too' * bool(products)}.",
-        advice=s.advice(
-            "Sum over neighbours by a sparse product (cuSPARSE, CSR) or a segmented reduction; use rows where they are instead of copies.",
-            "Sort the index: neighbouring entries then share a row in cache, and sums into a row need no atomics.",
-            torch=torch,
-            xla=(
-                "Sum by jax.ops.segment_sum(..., indices_are_sorted=True) over a sorted index, or by a product with a sparse matrix.",
-            ),
-        ),
+        advice=s.advice("gather-scatter", torch=torch),
     )
 
 

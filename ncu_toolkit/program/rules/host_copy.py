@@ -46,42 +46,6 @@ TIMES: Final = Threshold(32.0, "a batch has a few tensors, and a model a few inp
 ROW: Final = Threshold(8.0, "a step in time keeps a few arrays, and a cache of attention two")
 _TINY: Final = "Many tiny copies, one by one"
 ALSO_CALLED: Final = (_TINY,)
-_ONCE: Final = {
-    "": ("Put the pieces into one pinned buffer of the host, and copy it once.",),
-    "torch": ("Make one tensor on the host (torch.stack, torch.cat, or slices of one pinned buffer), copy it once with "
-              "non_blocking=True, and take slices of it on the GPU.",
-              'Make constants on the GPU once, before the loop: torch.tensor(..., device="cuda") in it copies each time.'),
-    "cupy": ("Put the pieces into one NumPy array and copy it once (cupy.asarray); take slices of it on the GPU.",),
-    "xla": ("Put the pieces into one array before jax.device_put.",),
-}  # fmt: skip
-#: The same of copies within the GPU.
-_INSIDE: Final = {
-    "": ("Copy all pieces in one kernel that takes a list of their places, or by one cudaMemcpy2DAsync where they are evenly spaced.",),
-    "torch": ("Copy all pieces in one call: torch.cat or torch.stack, index_copy_ with all places, or torch._foreach_copy_ for lists of tensors.",),
-    "cupy": ("Copy all pieces in one call: cupy.concatenate, or an assignment to all places (x[places] = values).",),
-}  # fmt: skip
-#: What to do about pageable memory, by framework, and about other copies.
-_PIN: Final = {
-    "": ("Allocate the host's side by cudaMallocHost, and copy by cudaMemcpyAsync on a separate stream, one step ahead.",),
-    "torch": ('Pin the batch (DataLoader(pin_memory=True), or x.pin_memory()). Then copy the next batch on a second stream by '
-              'x.to("cuda", non_blocking=True).',
-              "Copy narrow types (uint8, float16) and convert them on the GPU."),
-    "cupy": ("Use cupyx.empty_pinned for the host's side, and copy on a separate stream.",),
-    "numba": ("Put arrays on the GPU once, before the loop (x = cuda.to_device(x)), and read results after it (x.copy_to_host()). "
-              "A NumPy array that is given to a kernel is copied in both directions at each launch.",
-              "Use cuda.pinned_array for what each step must copy."),
-}  # fmt: skip
-#: The same where nothing repeats: no other step's work can hide a copy.
-_PIN_ONCE: Final = _PIN | {
-    "": ("Allocate the host's side by cudaMallocHost: pinned memory is copied at nearly the link's rate.",),
-    "torch": ('Pin the tensor (x.pin_memory()) and copy it by x.to("cuda", non_blocking=True).', _PIN["torch"][1]),
-    "cupy": ("Use cupyx.empty_pinned for the host's side.",),
-}  # fmt: skip
-_LESS: Final = {
-    "": ("Copy less: keep data on the GPU from step to step, copy narrow types, and read back only results.",
-         "Copy both directions at a time, on two streams: the link takes both."),
-    "xla": ("Put arrays on the GPU once, before the loop: x = jax.device_put(x). A NumPy array is copied again in each call.",),
-}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -139,7 +103,7 @@ def _tiny(s: StepFacts) -> StepFinding | None:
             fact("tiny_copy_count", "Tiny copies", len(places), "count", "Copies that take as long as one of no bytes.", TIMES),
         ),
         arithmetic="One copy of all bytes takes microseconds.",
-        advice=s.advice(**(_INSIDE if inside else _ONCE)),
+        advice=s.advice("host-copy tiny" + ", within the GPU" * inside),
         title=_TINY,
     )  # fmt: skip
 
@@ -214,8 +178,8 @@ def _kind(
 ) -> tuple[str, Confidence, tuple[str, ...]]:
     """What most of the copies are, in words, how sure that is, and what to do about them."""
     if not pageable or s.us(pageable) < s.us(held) / 2:
-        return "between host and device", "medium", s.advice(**_LESS)
-    pin = s.advice(**_PIN if s.steady else _PIN_ONCE)
+        return "between host and device", "medium", s.advice("host-copy")
+    pin = s.advice("host-copy pageable" + ", once" * (not s.steady))
     if all(s.ops[at].pinned is False for at in pageable):
         return "from or to pageable memory", "high", pin
     return "from or to memory that seems to be pageable", "medium", pin

@@ -37,6 +37,7 @@ from ncu_toolkit.program.model import Call, Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import OTHER_WORK, copied, launched_late, waits
+from ncu_toolkit.program.rules._tables import tables
 
 TITLE: Final = "Synchronisation inside the step"
 #: Kernels of a step that waits for an event to measure them.
@@ -60,15 +61,6 @@ _INSTEAD: Final = (
 _LESS_OFTEN: Final = (
     "Read values back less often (every 20 iterations, for example), or let a kernel make the decision.",
 )
-_ADVICE: Final = {
-    "": ("Queue the next work before waiting, or wait for one event (cudaEventSynchronize), not for the device. Where only another stream needs the "
-         "result, cudaStreamWaitEvent lets that stream wait, and not the host.",),
-    "torch": (_INSTEAD[0][1], 'torch.cuda.set_sync_debug_mode("warn") names each line that waits.'),
-    "xla": ("Do not read results in each step (float(), print, numpy): return them from the jitted loop.",),
-    "cupy": ("Do not read results in each step (float(), .get(), print): keep them on the GPU.",
-             "Boolean masks (x[mask]) and nonzero wait for their size: multiply by the mask, or use cupy.where."),
-    "numba": ("Do not read results in each step (copy_to_host(), NumPy arguments): keep them on the GPU until the loop ends.",),
-}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -102,7 +94,8 @@ def find(s: StepFacts) -> StepOutcome:
         reason = f"The {s.word} waits for an event after {units.counted(s.step.launches, 'kernel')}, as programs do that measure them."
         return s.ruled_out(reason, *evidence)
     by_text, instead = _callers(s, causes)
-    instead = (*[_INSTEAD[1][1]] * bool(masks), *(instead or _ADVICE["torch"]))
+    instead = instead or tables().frameworks["host-sync"]["torch"]
+    instead = (*[_INSTEAD[1][1]] * bool(masks), *instead)
     then = f", and for {units.duration(earlier)} more as launches come late" * bool(late)
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
     if masks:
@@ -124,7 +117,7 @@ def find(s: StepFacts) -> StepOutcome:
         f"{units.duration(s.idle_us(gaps))}. None is left if work is queued before the host waits.",
         advice=(
             *_LESS_OFTEN * (bool(reads) and not s.framework),
-            *s.advice(**_ADVICE | {"torch": tuple(dict.fromkeys(instead))}),
+            *s.advice("host-sync", torch=[*dict.fromkeys(instead)]),
         ),
         where=where,
     )

@@ -50,17 +50,6 @@ _DEAR: Final = 0.2
 _MODULE: Final = re.compile(r"^Xla\w+:#(?:.*,)?module=(?:jit|pmap)_(\w+)")
 #: Where JAX compiles.
 _COMPILER: Final = re.compile(r"\bjax[/\\]_src[/\\]compiler\.py$")
-#: What to do where it is compiled again, by framework.
-_ANEW: Final[dict[str, tuple[str, ...]]] = {
-    "": ("Compile once, before the loop, and pass as arguments what differs from step to step.",),
-    "xla": ("Give a jitted function one shape, or a few: pad the batches to them. Each new shape, or value of a static argument, compiles again.",
-            "Call jax.jit once, outside of the loop. JAX_LOG_COMPILES=1 in the environment names what is compiled."),
-    "torch": ("New shapes make libraries load or build other kernels: pad inputs to one shape, or a few.",),
-    "compiled": ("Each new shape may compile again: pad inputs to one shape or a few, or torch.compile(model, dynamic=True).",
-                 "TORCH_LOGS=recompiles in the environment shows why."),
-    "cupy": ("Make kernels (RawKernel, cupy.fuse) once, outside of the loop, and pass numbers as arguments, not in the source.",),
-    "numba": ("Decorate kernels once, outside of the loop, and call them with arguments of one type.",),
-}  # fmt: skip
 _LOOK: Final = "A profiler of Python (py-spy record, cProfile) shows what: loading data, logging, saving, garbage collection, computing."
 _NAMES: Final = (
     "`ncu-toolkit profile -- PROGRAM`, or torch.profiler with with_stack=True, names the functions."
@@ -128,10 +117,8 @@ class _Doing:
             f"{x.words(seen_us)}: {units.duration(x.us)}." for x in ran[:_SHOWN] if named
         )
         self.lines = tuple(each.line for each in ran[:1] if named and each.line) or places(s, late)
-        words, loader = (
-            _words.for_stacks(s, "host-work", stacks),
-            Loader(s, stacks, name, inside, edit),
-        )
+        words = _words.for_stacks(s, "host-work", stacks)
+        loader = Loader(s, stacks, name, inside, edit)
         if loader.us >= MOST.value * us:
             self.title, (self.words, advice) = LOADER, loader.answer()
             self.sure = True
@@ -238,7 +225,7 @@ def compiles(s: StepFacts, late: Sequence[_host.Away]) -> StepFinding | None:
         Edit(moved=s.ending(gaps)),
         gaps=gaps,
         evidence=(s.part("idle_compiling", "Idle until code was loaded", us, meaning),),
-        advice=s.advice(**_ANEW),
+        advice=s.advice("host-work compiles"),
         title=AGAIN,
         where=s.lines((each.back, each.us) for each in own),
     )

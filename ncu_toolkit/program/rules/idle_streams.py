@@ -44,12 +44,6 @@ FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could ru
 LONG: Final = Threshold(10.0, "us: a shorter launch takes as long to start and end, however many blocks it has")  # fmt: skip
 SHARE: Final = Threshold(0.2, "every program has some small launches: reductions' ends, parameters of small layers")  # fmt: skip
 OWN: Final = Threshold(0.8, "with most of what all SMs at work would save, the author's grids are the first to change")  # fmt: skip
-_ADVICE: Final = {
-    "": ("Split the work of each launch over more blocks, or launch independent work on several streams.",),
-    "torch": ("Launch what does not need each other side by side: on streams (torch.cuda.Stream), or in one batched call.",
-              "Or give each launch more to do: a larger batch."),
-    "xla": ("Do more in one call: jax.vmap over what does not need each other's results, or more right-hand sides in one solve.",),
-}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -92,7 +86,7 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic="The same blocks take their part of the SMs, with a block on each.",
         advice=CALL.get(made_by(first.kernel) or "cuda", split(first, sms, triton))
         if grid
-        else s.advice(**_ADVICE),
+        else s.advice("idle-streams"),
         rule=GRID * grid,
         title=f"{title(GRID)} in {names}" * grid,
     )

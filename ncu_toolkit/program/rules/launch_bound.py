@@ -41,26 +41,6 @@ MANY: Final = Threshold(8.0, "a step that starts after a synchronisation has a f
 WAITING: Final = Threshold(0.05, "below it the queue is full nearly always; recording alone makes 1 to 3 us per launch")  # fmt: skip
 _EAGER: Final = "JAX launches operator by operator, outside of jax.jit"
 ALSO_CALLED: Final = (_EAGER,)
-_LARGER: Final = (
-    "Or give each launch more work: a larger batch, or all items of a loop in one call."
-)
-_ADVICE: Final = {
-    "": ("Capture the step in a CUDA graph, and launch that.", "Merge small kernels, or give each more work."),
-    "torch": ('Compile the model, or the function that holds these lines: torch.compile(..., mode="reduce-overhead") makes CUDA graphs.', _LARGER),
-    "compiled": ('The model is compiled: torch.compile(model, mode="reduce-overhead") adds CUDA graphs.',
-                 "TORCH_LOGS=graph_breaks in the environment shows where the compiled code ends: fix these places.", _LARGER),
-    "xla": ("Put the whole step into one jax.jit function, and loop by jax.lax.scan.",),
-    "numba": ("Merge small kernels, or give each more work.",
-              "Configure a kernel once, outside of the loop (run = kernel[blocks, threads]), and give it arrays of the GPU, not of NumPy."),
-    "cupy": ("Where a loop makes the same calls for each item: one call for all, over an array with one more dimension.",
-             "Fuse calls by cupy.fuse or a RawKernel, or capture them: cupy.cuda.Stream.begin_capture."),
-}  # fmt: skip
-#: Comes first where the step waits for the GPU.
-_WAITS: Final = {
-    "xla": (), "numba": (), "": ("What waits for the GPU (a value read back) cannot be in a CUDA graph: fix that first.",),
-    "torch": ("What waits for the GPU (.item(), float(), print) cannot be in a CUDA graph: fix that first.",),
-    "cupy": ("What waits for a value or a size (float(), boolean masks, nonzero) cannot be in a CUDA graph: fix that first.",),
-}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -93,6 +73,6 @@ def find(s: StepFacts) -> StepOutcome:
         gaps=late,
         evidence=evidence,
         arithmetic=f"{times} gaps of {units.duration(us / times)} on average: {units.duration(us)}.",
-        advice=(*s.advice(**_WAITS) * waits, *s.advice(**_ADVICE)),
+        advice=(*s.advice("launch-bound with waits") * waits, *s.advice("launch-bound")),
         title=_EAGER * eager(s),
     )

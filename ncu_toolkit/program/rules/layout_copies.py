@@ -90,7 +90,6 @@ def find(s: StepFacts) -> StepOutcome:
         text = f", all of them {large[0]}"
     if _IMAGES not in large:
         s.useless.add("channels-last")
-    advice = "Keep arrays in the order and type that the next kernel reads, without copies."
     order = _FFT if "fft" in s.classes else _KINDS[_ORDER][1]
     fixes = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
     return s.finding(
@@ -99,7 +98,7 @@ def find(s: StepFacts) -> StepOutcome:
         s.faster(places),
         ops=places,
         evidence=evidence,
-        advice=s.advice(advice, torch=tuple(fixes) or (advice,)),
+        advice=s.advice("layout-copies", torch=[*fixes] or None),
     )
 
 

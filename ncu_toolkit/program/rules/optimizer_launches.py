@@ -37,20 +37,8 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 TITLE: Final = "Optimizer in many launches"
 #: Optimizers of PyTorch that have a fused form.
 _FORMS: Final = ("Adam", "AdamW", "SGD", "Adagrad")
-_OTHERS: Final = (
-    "An optimizer without a fused form: foreach=True takes all parameters in each launch."
-)
-_WRITTEN: Final = (
-    "Write the update over the list of all parameters (torch._foreach_mul_, torch._foreach_addcmul_, ...), or torch.compile it.",
-    "If it is Adam or AdamW as PyTorch has it: torch.optim.AdamW(..., fused=True).",
-)
 _LOOPS: Final = "Loop over parameters in many launches"
 ALSO_CALLED: Final = (_LOOPS,)
-_LISTS: Final = (
-    "Pass lists of all tensors to one call: torch._foreach_lerp_(averages, parameters, 1 - decay) for an EMA, torch._foreach_mul_ and "
-    "torch._foreach_add_ for other updates.",
-    "Or torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, which does that.",
-)
 #: Words that Adam reads and writes for each parameter in one pass (the parameter, its gradient and two
 #: moments read, all but the gradient written), and in the launches of its formula: multiply, lerp,
 #: multiply, addcmul, sqrt, divide, add, addcdiv.
@@ -95,7 +83,7 @@ def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:
         gaps=gaps,
         evidence=evidence,
         arithmetic=f"In lists of tensors a launch takes dozens of them, and no gaps ({units.duration(idle)}) are between them.",
-        advice=s.advice("Pass over all tensors in one launch.", torch=_LISTS, xla=("Put the loop into the jitted step, so that XLA fuses it.",)),
+        advice=s.advice("optimizer-launches loops"),
         title=_LOOPS,
     )  # fmt: skip
 
@@ -122,7 +110,7 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
         each = f", about {round(len(ops) / roots)} for each of {roots} parameters" if roots else ""
         text = f"{name} updates the parameters in {units.count(len(ops))} launches{each}. With the gaps between them they take "
         text += f"{s.of_step(us + s.idle_us(gaps))}."
-    made = f"Construct the optimizer with fused=True: torch.optim.{update.name if update.name in _FORMS else 'AdamW'}(..., fused=True)."
+    form = update.name if update.name in _FORMS else "AdamW"
     return s.finding(
         text,
         "medium" if update.foreach and not update.name else "high",
@@ -131,9 +119,5 @@ def _of_update(s: StepFacts, update: _patterns.Update) -> StepOutcome:
         gaps=gaps,
         evidence=evidence,
         arithmetic=f"A fused Adam moves {_FUSED} words for each parameter in a pass, the launches of its formula {_FORMULA}.",
-        advice=s.advice(
-            "Update all parameters in one launch.",
-            torch=_WRITTEN if update.written else (made, _OTHERS),
-            xla=("Put the update into the jitted step, so that XLA fuses it.",),
-        ),
+        advice=s.advice("optimizer-launches" + " written" * update.written, form=form),
     )

@@ -69,14 +69,5 @@ def find(s: StepFacts) -> StepOutcome:
         ops=inline,
         evidence=evidence,
         arithmetic=f"Copies both ways at once take {units.duration(longer)} longer." * (longer > 0),
-        advice=s.advice(
-            f"Use two buffers, and a separate stream for {ways}: copy the next chunk while kernels work on this one, "
-            "and let each wait for the other by events (cudaStreamWaitEvent).",
-            *waits,
-            torch=(
-                f"Use two buffers, and a separate stream for {ways} (torch.cuda.stream, non_blocking=True): copy the next batch while "
-                "kernels work on this one. Order them by events (record, wait_event).",
-                *waits,
-            ),
-        ),
+        advice=(*s.advice("serial-copies", ways=ways), *waits),
     )

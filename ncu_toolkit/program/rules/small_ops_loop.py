@@ -33,26 +33,13 @@ from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._host import dispatching
+from ncu_toolkit.program.rules._tables import tables
 
 TITLE: Final = "Loop of small launches"
 PERIOD: Final = Threshold(
     4.0, "a layer of a network has more kernels than that, and layers cannot be batched"
 )
 TIMES: Final = Threshold(16.0, "fewer passes are often the layers of a small network")
-#: What to do where each iteration needs the one before, and where none does, by framework.
-_ADVICE: Final = {
-    "": ("If each iteration needs the one before: loop inside one kernel, in one block (data in shared memory, __syncthreads) or in a cooperative "
-         "launch (grid.sync). A CUDA graph of the iterations is less work.",
-         "If none does: one launch with one more grid dimension, for the items (in Triton tl.program_id(1))."),
-    "torch": ("If the iterations are independent: one call for all items, in a new dimension (torch.stack before the operator, torch.vmap). For "
-              "items of different size: F.grid_sample (crops of images), torch.nested (sequences), index_select (rows).",
-              'If each iteration needs the one before: torch.compile(mode="reduce-overhead"), which captures CUDA graphs.'),
-    "xla": ("If the iterations are independent: jax.vmap. Else jax.lax.scan or fori_loop inside one jax.jit function.",),
-    "cupy": ("If the iterations are independent: one call over an array with one more dimension.",
-             "If each iteration needs the one before: loop inside one RawKernel, or capture them in a CUDA graph (cupy.cuda.Stream.begin_capture)."),
-    "numba": ("If each iteration needs the one before: loop inside one kernel, in one block (cuda.syncthreads) or all (cuda.cg.this_grid().sync()).",
-              "If none does: one launch whose grid has one more dimension, for the items."),
-}  # fmt: skip
 _ITEMS: Final = (
     "Items of different size in one launch: put them one after another in one tensor, with an index of the item for each row "
     "(as torch_geometric's Batch does), or pad them to one size and mask.",
@@ -93,7 +80,8 @@ def find(s: StepFacts) -> StepOutcome:
     text = f"They are matrix products: one batched call does them ({batched})."
     products = (text,) * all(s.classes[at] == "product" for loop in loops for at in loop)
     name, blocks = (launch.function, launch.blocks or 0) if launch else ("", 0)
-    own = s.framework == "torch" and all(authored(s.kernel(at)) for at in first)
+    own = all(authored(s.kernel(at)) for at in first)
+    native = tables().frameworks["small-ops-loop"][""]
     varied = s.framework == "torch" and period > 0 and _patterns.sizes(s, first, period) > 1
     kinds = f"{name} with {units.counted(blocks, 'block')} on {sms} SMs"
     if period:
@@ -112,5 +100,5 @@ def find(s: StepFacts) -> StepOutcome:
         gaps=gaps,
         evidence=evidence,
         arithmetic=f"Side by side on all SMs, with a block each, they leave no gaps ({units.duration(idle)}).",
-        advice=(*_ITEMS * varied, *products, *(_ADVICE[""] if own else s.advice(**_ADVICE))),
+        advice=(*_ITEMS * varied, *products, *s.advice("small-ops-loop", native if own else None)),
     )

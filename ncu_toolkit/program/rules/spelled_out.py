@@ -57,17 +57,5 @@ def find(s: StepFacts) -> StepOutcome:
         ops=places,
         evidence=evidence,
         arithmetic="One kernel passes over the data once, as the longest launch of each does.",
-        advice=s.advice(
-            "Compute each in one kernel.",
-            torch=(
-                f"Call {calls}.",
-                "Or torch.compile the model or the function, which fuses these launches.",
-            ),
-            compiled=(
-                f"Call {calls}.",
-                "torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment shows where its code ends.",
-            ),
-            cupy=("Write each as one cupy.fuse function or RawKernel.",),
-            xla=("Put them into one jax.jit function.",),
-        ),
+        advice=s.advice("spelled-out", calls=calls),
     )

@@ -67,13 +67,5 @@ def find(s: StepFacts) -> StepOutcome:
             f"The products also write and read the scores, as the softmax does in {units.duration(soft)}: at most {units.duration(handed)} "
             f"of their time goes.",
         ),
-        advice=s.advice(
-            "Use a fused attention: cuDNN's scaled dot-product attention, or FlashAttention.",
-            torch=(
-                "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...) instead of softmax(q @ k.T) @ v. In BF16 or "
-                "FP16 it uses FlashAttention.",
-                'In a Hugging Face model: from_pretrained(..., attn_implementation="sdpa").',
-            ),
-            xla=('Call jax.nn.dot_product_attention(q, k, v, implementation="cudnn").',),
-        ),
+        advice=s.advice("unfused-attention"),
     )

@@ -35,13 +35,6 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 _OWN: Final = "Or fold them into your own kernel, if one runs before or after them."
 TITLE: Final = "Unfused elementwise kernels"
 _PASSES: Final = ("elementwise", "layout", "random")
-_ADVICE: Final = {
-    "": ("Write one kernel for each chain.",),
-    "torch": ("Compile the model, or the function that holds these lines: torch.compile fuses elementwise operators and reductions.",),
-    "compiled": ("torch.compile left these launches out. TORCH_LOGS=graph_breaks in the environment shows where its code ends.",),
-    "cupy": ("Write the chain as one function with @cupy.fuse, or as an ElementwiseKernel.",),
-    "xla": ("Put the operations into one jax.jit function.",),
-}  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
@@ -67,7 +60,7 @@ def find(s: StepFacts) -> StepOutcome:
         ops=places,
         evidence=evidence,
         arithmetic="One launch for each chain takes at least as long as its longest launch.",
-        advice=(*s.advice(**_ADVICE), *[_OWN] * own),
+        advice=(*s.advice("unfused-chain"), *[_OWN] * own),
     )
 
 

@@ -2,6 +2,7 @@
 time."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.model.profile import Extents, Launch
@@ -55,11 +56,5 @@ def choose(
     left_out = collectives(step.trace)
     can = [group for group in groups(step, account) if group.shape not in left_out]
     total = sum(group.us for group in can)
-    taken: list[LaunchGroup] = []
-    held = 0.0
-    for group in can[:most]:
-        if held >= cover * total and taken:
-            break
-        taken.append(group)
-        held += group.us
-    return tuple(taken)
+    held = [0.0, *accumulate(group.us for group in can)]
+    return tuple(group for at, group in enumerate(can[:most]) if not at or held[at] < cover * total)

@@ -265,10 +265,9 @@ class _Events:
     def _number(self, value: Any) -> int:
         if type(value) is int:
             return value if -(1 << 63) <= value < 1 << 63 else 0
-        text = str(value)
-        if text.isascii() and text.isdigit() and len(text) < 19:
-            return int(text)
-        return self._numbers.setdefault(text, -1 - len(self._numbers))
+        known = figure(value) if type(value) is str else None
+        new = -1 - len(self._numbers)
+        return self._numbers.setdefault(str(value), new) if known is None else known
 
     def _kernel(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
         sizes = _three(args.grid), _three(args.block), figure(args.registers), figure(args.shared)

@@ -84,11 +84,7 @@ def read(path: Path) -> Trace:
         page = int.from_bytes(stream.read(2), "big") or 1
         stream.seek(28)
         pages = int.from_bytes(stream.read(4), "big")
-    if size > files.limit():
-        raise InputProblem(
-            f"'{path}' has more than {files.limit()} bytes",
-            f"If that is right and memory is large enough, set {files.LIMIT_VARIABLE} to a larger number",
-        )
+    files.refuse_larger(path, size)
     if pages * (65536 if page == 1 else page) > size:
         raise InputProblem(
             f"'{path}' is cut short: it has {size} bytes of {pages * page}", "Export it again"
@@ -101,15 +97,6 @@ def read(path: Path) -> Trace:
         raise InputProblem(
             f"'{path}' is a damaged SQLite database: {visible(str(error), 200)}", "Export it again"
         ) from None
-
-
-def _log_beside(path: Path) -> Path | None:
-    """The write-ahead log of a database that was not closed, or was copied while it was open."""
-    log = path.with_name(f"{path.name}-wal")
-    try:
-        return log if log.stat().st_size else None
-    except OSError:
-        return None
 
 
 def _process(serial: Any) -> int:
@@ -151,7 +138,8 @@ class _Database:
             verb = "are views and are" if len(views) > 1 else "is a view and is"
             names = units.listed(views[:_MOST_NOTES])
             self._to.notes.append(f"{names} {verb} not read: only tables are.")
-        if log := _log_beside(path):
+        log = path.with_name(f"{path.name}-wal")  # of one that was not closed, or copied while open
+        if log.is_file() and log.stat().st_size:
             self._to.notes.append(
                 f"'{log.name}' next to the database holds changes that are not read: end what still writes it, or export it again."
             )

@@ -24,8 +24,9 @@ import re
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any, NoReturn
 
 _EVERY = 0.5
@@ -74,13 +75,6 @@ def _locals(frame: Any) -> dict[str, Any]:
     if type(held) is dict:
         held.clear()
     return named
-
-
-def _callers(frame: Any) -> Iterator[Any]:
-    """A frame and those that called it."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 class Lines:
@@ -166,9 +160,9 @@ class Results:
     def __init__(self, stem: str, monitoring: Any, known: set[int], padding: Batches) -> None:
         self.path, self.monitoring = stem + ".results", monitoring
         self.known, self.padding = known, padding
-        self.seen = dict[Any, list[Any]]()
-        """By code, or for a package's function by its code, the caller's and the line: as numbers, since
-        a code's hash takes long. Each row ends with these."""
+        self.seen = dict[Any, SimpleNamespace]()
+        """By code, or for a package's function by its code, the caller's and the line (its `place`): as
+        numbers, since a code's hash takes long."""
         self.returns, self.looks, self.changed = dict[int, int](), _LOOKS, False
         self.tool = 3 if monitoring.get_tool(3) is None else -1
         if self.tool >= 0:
@@ -182,57 +176,56 @@ class Results:
     def _returned(self, code: CodeType, _: int, value: Any) -> Any:
         """Compare it with what the function returned first, at calls 2, 4 and 8."""
         try:
-            for each in value[:_ARRAYS] if type(value) in (tuple, list) else (value,):
-                if _may_hold(type(each)):
-                    return self._compared(code, sys._getframe(1), lambda: value)
+            values = value[:_ARRAYS] if type(value) in (tuple, list) else (value,)
+            if any(map(_may_hold, map(type, values))):
+                return self._compared(code, sys._getframe(1), value)
         except Exception:  # whatever this framework lacks, the program goes on
             pass
         return self.monitoring.DISABLE
 
-    def _compared(self, code: CodeType, frame: Any, value: Callable[[], Any]) -> Any:
-        key: Any = id(code)
-        place: tuple[Any, ...] = (code,)
-        own = key in self.known
+    def _compared(self, code: CodeType, frame: Any, value: Any) -> Any:
+        caller, key = frame.f_back, id(code)
+        own, place = key in self.known, list[Any]([code])
         if not own:
             left = self.returns[key] = self.returns.get(key, _RETURNS) - 1
             if left < 0 or self.looks <= 0:
                 return self.monitoring.DISABLE
-            if frame.f_back is None or id(frame.f_back.f_code) not in self.known:
+            if caller is None or id(caller.f_code) not in self.known:
                 return None
-            place = code, frame.f_back.f_code, frame.f_back.f_lineno or 0
-            key = key, id(place[1]), place[2]
-        row = self.seen.setdefault(key, [0, True, None, None, False, place])
-        calls, same, first, callers, known, place = row
-        if known or (calls + 1) & calls or _looking:
-            row[0] += not known and not _looking
-            return self.monitoring.DISABLE if known and own else None
-        above = {id(each.f_code) for each in _callers(frame.f_back)}
-        found: list[Any] | None = [[], []]
-        if own or calls or _alone(frame.f_back):
-            named = {**(_locals(frame) if own else {}), "": value()}
-            found = _aside(lambda torch: [self.padding.read(code, named), _sampled(value())])
+            place += [caller.f_code, caller.f_lineno or 0]
+        new = SimpleNamespace(place=place, calls=0, same=True, first=[], callers=None, known=False)
+        row = self.seen.setdefault(key if own else (key, id(place[1]), place[2]), new)
+        if row.known or (row.calls + 1) & row.calls or _looking:
+            row.calls += not row.known and not _looking
+            return self.monitoring.DISABLE if row.known and own else None
+        found: list[Any] | None = []
+        if own or row.calls or _alone(caller):
+            named = {**(_locals(frame) if own else {}), "": value}
+            found = _aside(lambda: [self.padding.read(code, named), _sampled(value)])
             self.looks -= not own
         if found is None:
             return None
         batch, now = found or ([], [])
         self.padding.write(code, frame, batch)
+        row.first = row.first or now
+        row.same = row.same and _alike(now, row.first)
+        row.known = not now or not row.same or row.calls + 1 == _CALLS
+        above = {id(each.f_code) for each, _ in traceback.walk_stack(frame)}
+        row.callers = above if row.callers is None else above & row.callers
+        row.calls += 1
         self.changed = True
-        same = same and _alike(now, first or now)
-        known = not now or not same or calls + 1 == _CALLS
-        above = above if callers is None else above & callers
-        self.seen[key] = [calls + 1, same, first or now, above, known, place]
-        return self.monitoring.DISABLE if known and own else None
+        return self.monitoring.DISABLE if row.known and own else None
 
     def write(self) -> None:
-        known = {key: row for key, row in [*self.seen.items()] if row[2] and row[0] > 1}
+        known = {key: row for key, row in [*self.seen.items()] if row.first and row.calls > 1}
         if not known or not self.changed:
             return
         self.changed = False
         with open(self.path, "w", encoding="utf-8", opener=plain) as file:
             places = {key: at for at, key in enumerate(known)}
-            for key, (calls, same, _, callers, _, place) in known.items():
-                within = [places[each] for each in callers if each in places and each != key]
-                file.write(f"{json.dumps([*_place(*place), calls, same, within])}\n")
+            for key, row in known.items():
+                within = [places[x] for x in row.callers if x in places and x != key]
+                file.write(f"{json.dumps([*_place(*row.place), row.calls, row.same, within])}\n")
 
 
 def _place(code: CodeType, caller: CodeType | None = None, line: int = 0) -> tuple[str, str, int, int]:  # fmt: skip
@@ -278,15 +271,11 @@ class Batches:
         if not (near or compiles or any(each in names for each in _MASKS)):
             return False
         try:
-            held, arrays = _locals(frame), 0
+            held = _locals(frame)
             named = {name: held[name] for name in names if name in held}
-            for name in named:
-                value = named[name]
-                if type(value) is dict:
-                    value = [*itertools.islice(value.values(), _INNER)]
-                for each in value[:_INNER] if type(value) in (tuple, list) else (value,):
-                    arrays += (name in _MASKS) + _may_hold(type(each))
-            seen = _aside(lambda torch: self.read(code, named)) if arrays > 1 or compiles else []
+            inner = ((name, each) for name in named for _, each in _inner(name, named[name]))
+            arrays = sum((name in _MASKS) + _may_hold(type(each)) for name, each in inner)
+            seen = _aside(lambda: self.read(code, named)) if arrays > 1 or compiles else []
             self.write(code, frame, seen or [])
         except Exception:  # whatever this framework lacks, the program goes on
             return False
@@ -306,22 +295,16 @@ class Batches:
         if seen:
             self.code, self.left = code, self.left - 1
             where = "jax.jit" if code.co_name == "cache_miss" else code.co_qualname
-            row = [f"{seen[0] or 'result'} of {where}", self._line(frame), *seen[1:]]
+            lines = ((x.f_code.co_filename, line) for x, line in traceback.walk_stack(frame))
+            own = (f"{os.path.basename(x)}:{line}" for x, line in lines if _own(x, self.others))
+            row = [f"{seen[0] or 'result'} of {where}", next(own, ""), *seen[1:]]
             with open(self.path, "a", encoding="utf-8", opener=plain) as file:
                 file.write(f"{json.dumps(row)}\n")
 
-    def _line(self, frame: Any) -> str:
-        """The user's line that is running."""
-        for each in _callers(frame):
-            if _own(path := each.f_code.co_filename, self.others):
-                return f"{os.path.basename(path)}:{each.f_lineno}"
-        return ""
 
-
-def _aside(work: Callable[[Any], list[Any]]) -> list[Any] | None:
-    """What `work` finds with PyTorch's module (None if it is not imported), on a thread of its own and
-    this one's stream: here, torch.compile would compile it. None while a CUDA graph is captured, or
-    another thread looks."""
+def _aside(work: Callable[[], list[Any]]) -> list[Any] | None:
+    """What `work` finds, on a thread of its own and this one's stream of PyTorch: here, torch.compile
+    would compile it. None while a CUDA graph is captured, or another thread looks."""
     global _looking
     torch: Any = sys.modules.get("torch")
     found, stream = list[Any](), None
@@ -335,7 +318,7 @@ def _aside(work: Callable[[Any], list[Any]]) -> list[Any] | None:
     def run() -> None:
         on = contextlib.nullcontext() if stream is None else torch.cuda.stream(stream)
         with contextlib.suppress(Exception), on:
-            found.extend(work(torch))
+            found.extend(work())
 
     thread = threading.Thread(target=run, daemon=True)
     _looking = True  # what it calls may be followed too
@@ -353,11 +336,11 @@ def _may_hold(kind: type) -> int:
     return 2 * several or kind.__name__ in ("Tensor", "Parameter", "ndarray", "ArrayImpl")
 
 
-def _values(value: Any) -> list[Any]:
-    """The first of a result's values, or itself."""
-    values = value.values() if isinstance(value, dict) else value
-    several = isinstance(value, (dict, tuple, list))
-    return [*itertools.islice(values if several else (value,), _ARRAYS)]
+def _inner(name: str, value: Any) -> Iterator[tuple[Any, Any]]:
+    """What is looked at of a value, with names: the first in a dict, tuple or list, or itself."""
+    if type(value) is dict:
+        return itertools.islice(value.items(), _INNER)
+    return ((name, each) for each in (value[:_INNER] if type(value) in (tuple, list) else (value,)))
 
 
 def _on_gpu(value: Any) -> bool:
@@ -374,10 +357,7 @@ def _pairs(named: dict[str, Any]) -> list[tuple[Any, ...]]:
     batch, and the batch's axes of rows and columns. A mask that is known by its name needs no batch."""
     torch, arrays = sys.modules.get("torch"), []
     for name, value in named.items():
-        inner: Any = value.items() if type(value) is dict else ((name, value),)
-        if type(value) in (tuple, list):
-            inner = ((name, each) for each in value)
-        for key, each in itertools.islice(inner, _INNER):
+        for key, each in _inner(name, value):
             if _on_gpu(each) or (torch is not None and type(each) is torch.Tensor):
                 kind = str(each.dtype).rpartition(".")[2].rstrip("0123456789")
                 arrays.append((key if type(key) is str else "", each, kind, [*each.shape]))
@@ -454,7 +434,9 @@ def _sampled(value: Any) -> list[Any]:
     """Some elements of the arrays of a GPU in what a function returned; none of single numbers, as a loss
     is, nor of an array in which they are all alike, as in one that is mostly zeros."""
     found = []
-    for array in filter(_on_gpu, _values(value)):
+    values = value.values() if isinstance(value, dict) else value
+    values = values if isinstance(value, (dict, tuple, list)) else (value,)
+    for array in filter(_on_gpu, itertools.islice(values, _ARRAYS)):
         flat = (array.detach() if hasattr(array, "detach") else array).reshape(-1)
         some = flat[:: max(1, flat.shape[0] // _SOME)][:_SOME].tolist()
         if 1 < flat.shape[0] <= _SOME or any(each != some[0] for each in some):
