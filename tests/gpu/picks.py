@@ -20,6 +20,13 @@ PICKS: tuple[dict[str, tuple[int, ...]], ...] = (
     {"LOW": (2, 4), "ACROSS": (1,)},
     {"ALONG": (2,)},
     {"BN": (208,), "ACROSS": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (0,), "TURNED": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (1,), "TURNED": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (2,), "TURNED": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (0,), "TURNED": (1,)},
+    {"CLUSTER": (4,), "ACROSS": (1, 2), "TURNED": (1,)},
+    {"CLUSTER": (4,), "BN": (64, 72, 80, 88, 96, 104, 112, 120)},
+    {"CLUSTER": (2,), "BN": (64, 72, 80, 88, 96, 104, 112, 120)},
 )
 
 
