@@ -73,6 +73,14 @@ __device__ __forceinline__ int sharing_b(int rank) {
     return ((1 << DOWN) - 1) << column_in_cluster(rank) * DOWN;
 }
 
+// The first row that a copy of `count` rows takes, of a matrix of `limit` rows: with WITHIN it takes the last ones where all of its own would lie
+// outside, whose products are stored nowhere.
+#if WITHIN
+#define INSIDE(first, count, limit) ((first) < (limit) ? (first) : max((limit) - (count), 0))
+#else
+#define INSIDE(first, count, limit) (first)
+#endif
+
 struct Corner {
     int row, col;
     bool low;  // the tile has LOW_BM rows instead of BM
@@ -304,11 +312,11 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
 #pragma unroll
             for (int part = 0; part < SIDE; ++part) {
                 const int down = part * (tile.low ? LOW_SHARE : SHARE_A);
-                tma_load(ring_a + s * TILE_A + down * BK, tile.low ? &map_low : map_rows, k0, tile.row + down, &full[s]);
+                tma_load(ring_a + s * TILE_A + down * BK, tile.low ? &map_low : map_rows, k0, INSIDE(tile.row + down, tile.low ? LOW_SHARE : SHARE_A, rows), &full[s]);
             }
 #pragma unroll
             for (int part = 0; part < DOWN; ++part)
-                tma_load(ring_b + s * TILE_B + FIRST_B(part) * BK, map_cols, k0, tile.col + FIRST_B(part), &full[s]);
+                tma_load(ring_b + s * TILE_B + FIRST_B(part) * BK, map_cols, k0, INSIDE(tile.col + FIRST_B(part), SHARE_B, cols), &full[s]);
         }
     }
     unsigned phase = 0;  // parity of the current round through the ring
@@ -332,15 +340,15 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                     elem16 *to_a = ring_a + stage * TILE_A, *to_b = ring_b + stage * TILE_B;
                     if (SIDE > 1) {
                         const int down = column_in_cluster(rank) * (tile.low ? LOW_SHARE : SHARE_A);
-                        tma_load_multicast(to_a + down * BK, tile.low ? &map_low : map_rows, k0, tile.row + down, &full[stage], with_a);
+                        tma_load_multicast(to_a + down * BK, tile.low ? &map_low : map_rows, k0, INSIDE(tile.row + down, tile.low ? LOW_SHARE : SHARE_A, rows), &full[stage], with_a);
                     } else {
-                        tma_load(to_a, tile.low ? &map_low : map_rows, k0, tile.row, &full[stage]);
+                        tma_load(to_a, tile.low ? &map_low : map_rows, k0, INSIDE(tile.row, tile.low ? LOW_SHARE : SHARE_A, rows), &full[stage]);
                     }
                     if (DOWN > 1) {
                         const int first = FIRST_B(row_in_cluster(rank));
-                        tma_load_multicast(to_b + first * BK, map_cols, k0, tile.col + first, &full[stage], with_b);
+                        tma_load_multicast(to_b + first * BK, map_cols, k0, INSIDE(tile.col + first, SHARE_B, cols), &full[stage], with_b);
                     } else {
-                        tma_load(to_b, map_cols, k0, tile.col, &full[stage]);
+                        tma_load(to_b, map_cols, k0, INSIDE(tile.col, SHARE_B, cols), &full[stage]);
                     }
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
@@ -462,6 +470,7 @@ SPLIT = 1                 # parts along k that each tile is cut into, where tile
 TURNS = 0                 # 1: two consumers take whole tiles in turn, one stores while the other multiplies; 0: all multiply one tile
 PIECES = 0                # pieces of 16 x 64 that a warp may have on their way out through TMA; 0: threads store
 ALONG = 1                 # 2: pairs of such clusters halve the steps of one tile each, and add up in shared memory, where tiles are few
+WITHIN = 0                # 1: a copy that would lie wholly outside its matrix takes rows of it instead
 TURNED = 0                # 1: rows of tiles are columns of C, whose rows are then cut as finely as BN allows
 
 [search]
@@ -477,6 +486,7 @@ TURNS = [0, 1]
 PIECES = [0, 1, 2]
 TURNED = [0, 1]
 ALONG = [1, 2]
+WITHIN = [0, 1]
 
 [[constraint]]
 check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and BN % (8 if BM > 64 else 16) == 0 and 64 <= BN <= 256 and (BM <= 128 or BN <= 200 or BN % 16 == 0) and 2 ** ACROSS <= CLUSTER and (CLUSTER == 1 or CLUSTER == 2 or CLUSTER == 4)"
@@ -523,10 +533,10 @@ products or the rows that come from the L2, of which a row off the 128-byte line
 each where all SMs read a single round, in which clusters of a GPC do not start side by side (few clusters in a column share more); tiles \
 taken in turn are stored behind products; long runs are slowed by the power cap, less so where SMs are idle; bytes of C cost time, \
 more where rows of a tile begin between sectors or lines. Clusters of four read less, but 12 of 132 SMs have no \
-place in one; what they and narrow tiles cost was not measured yet. \
+place in one, and they meet later. \
 Constants fitted to 785 settings at 103 sizes on an H200 (docs/decisions/51-tiles-in-turn.md), in \
 microseconds and steps of 1640 cycles."""
-time_us = "(4 + (0.15 if CLUSTER == 4 else 0) + (0.25 + max(hot, rounds * (store + merge) * 1.32) + merge if TURNS else (rounds - 1) * tile + merge + 1.4 * low + hot) + store) * cool + M * N * 1e-6 * (0.125 if TURNED else 0.116)"
+time_us = "(4 + (0.35 if CLUSTER == 4 else 0) + (0.25 + max(hot, rounds * (store + merge) * 1.32) + merge if TURNS else (rounds - 1) * tile + merge + 1.4 * low + hot) + store) * cool + M * N * 1e-6 * (0.125 if TURNED else 0.116)"
 
 [model.over]
 BM = [64, 128, 192]
@@ -541,6 +551,7 @@ ALONG = [1, 2]
 
 [model.set]               # as many pieces as cost no stage; threads store whole sectors of a single round no later
 PIECES = "0 if rounds == 1 and SPLIT == 1 and BN % 32 == 0 and (BM < 192 or BN <= 192 or BN == 256) and TURNS == 0 and TURNED == 0 and ALONG == 1 else 2 if ALONG == 1 and min(8, (232448 - (8 if TURNS else BM // 16) * 4096) // ((BM + BN) * 128 + 16)) == min(8, (232448 - (8 if TURNS else BM // 16) * 2048) // ((BM + BN) * 128 + 16)) else 1"
+WITHIN = "1 if LOW == 0 and (-(N if TURNED else M) % (BM * down) >= BM // 2 ** ACROSS or -(M if TURNED else N) % (BN * 2 ** ACROSS) >= (BN // down + 7) // 8 * 8) else 0"
 EARLY = "5 if BM == 64 and BN <= 128 else 2 if ALONG > 1 else 3 if BN < 208 else 2"
 
 [model.let]
@@ -557,7 +568,7 @@ idle = "1 - tiles / (rounds * (slots if CLUSTER == 2 else sm_count / 4))"
 off_lines = "K % 8 == 0 and K % BK != 0"
 rows = "BM * (1.35 if off_lines and not TURNED else 1) * down / CLUSTER + (BN / down if CLUSTER == 2 else ceil_div(BN, 8 * down) * 8) * (1.35 if off_lines and TURNED else 1)"
 pace = "1.05 if BN < 128 else 1.041 if BM == 64 and (TURNS or BN > 128) else 0.981 if BM == 192 and BN == 256 else 1.01 if BM == 192 and 200 < BN < 240 else 1"
-cycles = "((BM * BN / 32) ** 8 + ((2.6 + (0.4 * (1 - idle) ** 8 * (1 if off_lines else min(1, high / columns / SPLIT / 8) ** 2) if whole + low + cut == 1 else 0)) * rows) ** 8) ** 0.125 * pace"
+cycles = "((BM * BN / 32) ** 8 + ((2.6 + (0.4 * (1 - idle) ** 8 * (1 if off_lines else min(1, high / columns / SPLIT / 8) ** 2) if whole + low + cut == 1 else 0)) * rows) ** 8 + 200 ** 8) ** 0.125 * pace"
 step = "cycles / 1640 * (1 if not ACROSS else 1.045 if off_lines else 1.04)"
 steps = "ceil_div(ceil_div(K, BK), ALONG)"
 work = "((whole + low * 1.08 * (BM - 64) / BM) * steps + cut * ceil_div(steps, SPLIT)) * step"

@@ -1,20 +1,25 @@
 """What to run: from names on the command line to the cases of a run."""
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ncu_toolkit import __version__
 from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.base.core.shares import grouped
+from ncu_toolkit.base.core.workers import Done
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.run import RunCase, Skipped
 from ncu_toolkit.kernel.build import nvcc
-from ncu_toolkit.kernel.gpu import cuda, tuned
+from ncu_toolkit.kernel.gpu import cuda, timing, tuned
 from ncu_toolkit.kernel.ladder.catalogue import comparison_of, find_family, find_rung, load_families
 from ncu_toolkit.kernel.ladder.problems import Case, Problem, Size, problem_for
 from ncu_toolkit.kernel.ladder.rung import Rung
 
 Cases = tuple[RunCase, ...]
+#: `Executor.run`.
+Run = Callable[..., Iterator[Done]]
 
 
 def case_of(
@@ -132,16 +137,20 @@ def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tu
     return runnable, skipped
 
 
-def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tuple[Cases, list[str]]:
+def settled(
+    cases: Cases, use_tuned: bool, device: Device | None = None, run: Run | None = None
+) -> tuple[Cases, list[str]]:
     """The cases with their parameters, which are those tuned for a GPU (this machine's where
-    `device` is None) and size where there are any, else those that the rung's model chooses, and
-    lines that tell the user which kernels run so. Raises InputProblem: a table of tuned parameters
-    cannot be read."""
+    `device` is None) and size where there are any, else the fastest of those that the rung's model
+    names, and lines that tell the user which kernels run so. `run` is an executor's, by which the
+    latter are timed; without it the model's first are taken. Raises InputProblem: a table of tuned
+    parameters cannot be read."""
     device = device or cuda.device()
     gpu = device.name
     done: list[RunCase] = []
     sizes: dict[tuple[str, str, str], list[str]] = {}
     modelled: dict[str, list[str]] = {}
+    lines = _time_promising(cases, gpu, run) if use_tuned and run else []
     for case in cases:
         if not case.parameters:
             rung = rung_of(case)
@@ -153,7 +162,6 @@ def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tupl
             case = replace(case, parameters=rung.with_parameters(best))
             sizes.setdefault((case.family, case.rung, case.dtype), []).append(case.size)
         done.append(case)
-    lines = []
     for (family, name, dtype), labels in sizes.items() if use_tuned else ():
         lines += tuned.notes(find_rung(f"{family}/{name}"), labels, dtype, gpu)
     lines += [
@@ -163,10 +171,35 @@ def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tupl
     return tuple(done), lines
 
 
+def _time_promising(cases: Cases, gpu: str, run: Run) -> list[str]:
+    """Time what models name for these cases, where nothing is known yet, and keep the fastest; lines
+    for the user about those that could not be timed."""
+    waiting = {
+        (case.family, case.rung, case.size, case.dtype): case
+        for case in cases
+        if not case.parameters and (rung := rung_of(case)).model
+        if not tuned.lookup(rung, case.size, case.dtype, gpu)
+    }
+    tasks = [(f"{c.family}/{c.rung}", size_of(c), c.dtype) for c in waiting.values()]
+    entries, lines = [], []
+    for done in run(timing.promising_timed, tasks) if tasks else ():
+        key, case = list(waiting.items())[done.index]
+        if done.error is None:
+            (time_us, best), count = done.value[0], len(done.value)
+            made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            entries.append(tuned.TunedEntry(*key, best, time_us, None, None, count, case.source, made, __version__, modelled=True))  # fmt: skip
+        else:
+            what = f"what the model of {case.rung} names at {case.size} could not be timed"
+            lines.append(f"{what}: {done.error.message}")
+    if entries:
+        tuned.store(gpu, entries, tuned.own_folder().with_name(tuned.CHOSEN))
+    return lines
+
+
 def ready(
-    cases: Cases, use_tuned: bool, device: Device
+    cases: Cases, use_tuned: bool, device: Device, run: Run
 ) -> tuple[Cases, tuple[Skipped, ...], list[str]]:
     """What `runnable_here` and then `settled` give for a GPU. Raises as they do."""
     cases, skipped = runnable_here(cases, device)
-    cases, lines = settled(cases, use_tuned, device)
+    cases, lines = settled(cases, use_tuned, device, run)
     return cases, skipped, lines

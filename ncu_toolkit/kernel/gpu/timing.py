@@ -16,9 +16,10 @@ from ncu_toolkit.base.model import Timing
 from ncu_toolkit.base.model.run import Ceilings
 from ncu_toolkit.kernel.build import nvcc
 from ncu_toolkit.kernel.gpu import cuda
-from ncu_toolkit.kernel.gpu.launch import Runnable
-from ncu_toolkit.kernel.ladder.catalogue import kernels_root
-from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.gpu.launch import Runnable, Workspace
+from ncu_toolkit.kernel.ladder.catalogue import find_rung, kernels_root
+from ncu_toolkit.kernel.ladder.problems import Size, problem_for
+from ncu_toolkit.kernel.ladder.turns import in_turns
 
 Cache = Literal["flushed", "warm"]
 
@@ -122,6 +123,23 @@ class Stopwatch:
     def elapsed_us(self, events: tuple[Any, Any]) -> float:
         events[1].synchronize()
         return float(self._cp.cuda.get_elapsed_time(*events)) * 1e3
+
+
+def promising_timed(name: str, size: Size, dtype: str) -> list[tuple[float, dict[str, int]]]:
+    """The settings that a rung's model names for a size, verified and timed in turns on this GPU, with
+    their median microseconds, the fastest first. Raises as `Runnable` and `Runnable.verify`."""
+    rung, device, build = find_rung(name), cuda.device(), nvcc.BuildRequest
+    macros = problem_for(rung.family).macros(dtype, size)
+    settings = [each for _, each in rung.promising(size.as_dict(), device.sm_count)]
+    nvcc.build_many([build(rung, device.arch, each, macros) for each in settings])
+    space = Workspace(rung, size, dtype)
+    bound = [Runnable(rung, space, each) for each in settings]
+    for each in bound:
+        each.verify()
+    times = in_turns(cuda.cupy(), [each.run for each in bound])
+    del space, bound, each
+    cuda.free_memory()
+    return sorted(zip(times, settings, strict=True), key=lambda each: each[0])
 
 
 def measure_ladder(

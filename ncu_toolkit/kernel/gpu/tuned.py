@@ -23,6 +23,8 @@ from ncu_toolkit.kernel.build.nvcc import source_digest
 from ncu_toolkit.kernel.ladder.rung import Rung
 
 KIND: Final = "tuned"
+#: Beside the user's own folder: what was fastest of the settings that models name.
+CHOSEN: Final = "chosen"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class TunedEntry:
     finished: bool = True
     """Whether the search came to its end; if not, these are the best parameters of those that it
     had timed."""
+    modelled: bool = False
+    """Whether the settings were only those that the kernel's model named."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -73,7 +77,9 @@ def own_folder() -> Path:
 
 
 def _readable() -> Iterator[Path]:
-    """Folders of tables, the shipped ones first; only those where there is no home."""
+    """Folders of tables, those that count most last; only the shipped ones where there is no home."""
+    with contextlib.suppress(EnvironmentProblem):
+        yield own_folder().with_name(CHOSEN)
     yield shipped_folder()
     with contextlib.suppress(EnvironmentProblem):
         yield own_folder()
@@ -116,7 +122,7 @@ def outdated(rung: Rung, size: str, dtype: str, gpu: str) -> bool:
 
 
 def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry]:
-    """The user's entry, then the shipped one."""
+    """The user's entry, then the shipped one, then what was timed of those that a model names."""
     if not rung.search:
         return
     key = (rung.family, rung.name, size, dtype)
@@ -149,8 +155,9 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
         if entry is None:
             old += [size] if outdated(rung, size, dtype, gpu) else []
             continue
-        search = "" if entry.finished else " (the best of an unfinished search)"
-        words.append(change(rung, entry.parameters, size) + search)
+        how = "" if entry.finished else " (the best of an unfinished search)"
+        how = f" (the fastest of {entry.settings} that its model names)" if entry.modelled else how
+        words.append(change(rung, entry.parameters, size) + how)
     lines = []
     if words:
         tuned = f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fake_gpu
 import pytest
@@ -22,8 +23,10 @@ from ncu_toolkit.base.core.errors import (
     KernelProblem,
     UsageProblem,
 )
+from ncu_toolkit.base.core.workers import Done
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.codec import document
+from ncu_toolkit.base.model.run import RunCase
 from ncu_toolkit.cli import cli
 from ncu_toolkit.guests.tune import halving, tune
 from ncu_toolkit.guests.tune import view as tune_view
@@ -39,7 +42,7 @@ from ncu_toolkit.guests.tune.halving import (
 )
 from ncu_toolkit.kernel.build import nvcc
 from ncu_toolkit.kernel.build.nvcc import Resources
-from ncu_toolkit.kernel.gpu import cuda, tuned
+from ncu_toolkit.kernel.gpu import cuda, timing, tuned
 from ncu_toolkit.kernel.gpu.selection import case_of, settled
 from ncu_toolkit.kernel.ladder.catalogue import find_rung
 from ncu_toolkit.kernel.ladder.problems import Size, problem_for
@@ -333,6 +336,88 @@ def test_a_rung_with_a_model_runs_as_that_chooses_where_no_search_was(
     assert settled((mine,), True) == ((mine,), []), "--param goes before it"
     (plain, _), lines = settled(cases, False)
     assert (plain.parameters, lines) == (rung.with_parameters(), [])
+
+
+def test_what_a_model_names_is_timed_once_and_the_fastest_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
+    )
+    rung, problem = find_rung("gemm_tensor/wgmma_fitted"), problem_for("gemm_tensor")
+    sizes = [problem.parse_size(size) for size in ("3000", "3000", "1000x1000x64")]
+    cases = tuple(case_of(rung, size, "bfloat16") for size in sizes)
+    asked: list[tuple[object, ...]] = []
+
+    def run(function: Any, tasks: Any) -> Any:
+        """The second of the model's settings is the fastest; the last size fails."""
+        assert function is timing.promising_timed
+        asked[:] = list(tasks)
+        first, second, *_ = [each for _, each in rung.promising(cases[0].dims, 132)]
+        yield Done(1, error=EnvironmentProblem("the GPU ran out of memory"))
+        yield Done(0, [(50.0, second), (51.0, first)])
+
+    (one, again, other), lines = settled(cases, True, run=run)
+    assert asked == [("gemm_tensor/wgmma_fitted", size, "bfloat16") for size in sizes[1:]]
+    assert one.parameters == again.parameters == rung.promising(one.dims, 132)[1][1]
+    assert other.parameters == rung.modelled(other.dims, 132)[0][1]
+    text = "\n".join(lines)
+    assert "at 1000x1000x64 could not be timed: the GPU ran out of memory" in text
+    assert "at 3000 (the fastest of 2 that its model names)" in text
+    assert "as its model chooses, with" in text
+
+    asked.clear()
+    (kept,), _ = settled(cases[:1], True, run=run)
+    assert kept == one
+    assert settled(cases[:1], False, run=run)[0][0].parameters == rung.with_parameters()
+    assert settled((one,), True, run=run) == ((one,), []), "--param goes before it"
+    assert not asked, "timed once"
+    mine = {**one.parameters, "BAND": 4}
+    found = tuned.TunedEntry(*one_key(one), mine, 1.0, None, None, 9, one.source, "", "")
+    tuned.store(GPU, [found])
+    assert settled(cases[:1], True, run=run)[0][0].parameters == mine, "a search goes before it"
+
+
+def one_key(case: RunCase) -> tuple[str, str, str, str]:
+    return case.family, case.rung, case.size, case.dtype
+
+
+def test_the_settings_of_a_model_are_verified_and_timed_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a stopwatch that has the times."""
+    rung = find_rung("gemm_fp32/register_blocked_tma")
+    size = problem_for("gemm_fp32").parse_size("3000")
+    names = [each for _, each in rung.promising(size.as_dict(), 132)]
+    assert len(names) > 1
+    done: list[str] = []
+    verified: list[Mapping[str, int]] = []
+
+    class Bound:
+        def __init__(self, rung: object, space: object, parameters: Mapping[str, int]) -> None:
+            self.parameters = parameters
+            assert done == ["built"], "in parallel, before they are bound"
+
+        def verify(self) -> None:
+            verified.append(self.parameters)
+
+        def run(self) -> None: ...
+
+    def in_turns(xp: object, runs: list[Any]) -> list[float]:
+        assert verified == names
+        return [float(len(runs) - index) for index in range(len(runs))]
+
+    gpu = Device(GPU, (9, 0), sm_count=132)
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.device", lambda: gpu)
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", lambda: None)
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.free_memory", lambda: done.append("freed"))
+    monkeypatch.setattr(timing.nvcc, "build_many", lambda requests: done.append("built"))
+    monkeypatch.setattr(timing, "Workspace", lambda *of: of)
+    monkeypatch.setattr(timing, "Runnable", Bound)
+    monkeypatch.setattr(timing, "in_turns", in_turns)
+    ranked = timing.promising_timed("gemm_fp32/register_blocked_tma", size, "float32")
+    assert [each for _, each in ranked] == names[::-1]
+    assert done == ["built", "freed"]
 
 
 def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Path) -> None:
