@@ -544,7 +544,7 @@ CLUSTER = [2, 4]
 BN = [64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
 ACROSS = [0, 1, 2]
 SPLIT = [1, 2, 3, 4, 8]
-LOW = [0, 2, 4]
+LOW = [0, 2]
 TURNS = [0, 1]
 TURNED = [0, 1]
 ALONG = [1, 2]
@@ -630,6 +630,6 @@ Over cuBLAS in turns, before tiles were cut along k, as tuned, at 1024, 2048 .. 
 1.001, 1.043, 1.012, 1.037, 1.055, 1.040, 1.011, 1.033, 1.032, 1.035; 3.97 at 4097 in an earlier \
 form, in tiles of 128 x 224. GPCs in rows: + 0.8 to + 2.9 % from 3072 on. Low tiles on top: + 0.4 \
 to + 0.8 % at 8192, 10240 and 14336. What was tried: docs/decisions/20-tops.md. At 48 sizes that \
-nobody tuned 1.027 in the median, over the better of cuBLAS and cuBLASLt, 0.806 to 5.7 \
+nobody tuned 1.031 in the median, over the better of cuBLAS and cuBLASLt, 0.930 to 5.5 \
 (docs/decisions/51-tiles-in-turn.md)."""
 +++*/

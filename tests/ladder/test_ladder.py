@@ -142,9 +142,8 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
     rung = catalogue.load_rung(
         write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra)
     )
-    assert rung.scratch == (
-        Scratch(name="partial", dtype="int32", count="ceil_div(M, 256)", zeroed=True),
-    )
+    partial = Scratch(dtype="int32", count="ceil_div(M, 256)", zeroed=True)
+    assert rung.scratch_tables == {"partial": partial}
     assert rung.scratch_counts({"M": 1000}, {}, 1) == {"partial": 4}
     assert rung.tensor_map_boxes({"M": 1000}, {}, 1) == {"map_a": (4, 64)}
     assert rung.tensor_map_boxes({"M": 1001}, {}, 1) == {"map_a": ()}
@@ -401,7 +400,7 @@ def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
             assert not unknown, (
                 f"{rung.label}: args {sorted(unknown)} are neither arrays, scalars, scratch nor tensor maps of {rung.family}"
             )
-        assert {spec.array for spec in rung.tensor_maps} <= set(arrays)
+        assert {spec.array for spec in rung.map_tables.values()} <= set(arrays)
         known = {*scalars, *rung.parameters, *size.as_dict(), "sm_count", "time_us", "prev_time_us"}
         for check in rung.expect.profile:
             unread = check_syntax(check.check, CHECK_FUNCTIONS) - known

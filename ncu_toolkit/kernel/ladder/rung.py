@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
 
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem, did_you_mean
 from ncu_toolkit.kernel.ladder.expressions import Value, check_syntax, evaluate, evaluate_int
@@ -249,14 +248,6 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         return major, minor
 
     @property
-    def scratch(self) -> tuple[Scratch, ...]:
-        return tuple(replace(table, name=name) for name, table in self.scratch_tables.items())
-
-    @property
-    def tensor_maps(self) -> tuple[TensorMap, ...]:
-        return tuple(replace(table, name=name) for name, table in self.map_tables.items())
-
-    @property
     def label(self) -> str:
         """`family/file`, for messages: never the path on this machine."""
         return f"kernels/{self.family}/{self.path.name}"
@@ -425,14 +416,15 @@ def _triple(
 @cache
 def _choices(rung: Rung) -> tuple[list[dict[str, int]], list[Expression]]:
     """What a model chooses among, the same at every size, and the constraints that read what it sets."""
-    checks, model = [c.check for c in rung.constraints], rung.model
+    model = rung.model
     assert model is not None
-    later = [check for check in checks if check_syntax(check) & model.set.keys()]
-    found = []
-    for values in itertools.product(*model.over.values()):
-        names = {**rung.parameters, **(chosen := dict(zip(model.over, values, strict=True)))}
-        if all(evaluate(c, names, where=rung.label) for c in checks if c not in later):
-            found.append(chosen)
+    every = itertools.product(*model.over.values())
+    found, later = [dict(zip(model.over, values, strict=True)) for values in every], []
+    for check in (constraint.check for constraint in rung.constraints):
+        if check_syntax(check) & model.set.keys():
+            later.append(check)
+        else:
+            found = [v for v in found if evaluate(check, rung.parameters | v, where=rung.label)]
     return found, later
 
 

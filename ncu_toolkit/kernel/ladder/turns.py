@@ -5,16 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-#: Turns of all that took less than _NEAR times the shortest at first, one turn where a run takes longer than
-#: _LONG_US; microseconds of runs in a row in each, and the most runs.
-_TURNS, _NEAR, _LONG_US, _ROW_US, _LONGEST_ROW = 3, 1.25, 3000.0, 200.0, 16
+#: Turns, one where a run takes longer than _LONG_US; microseconds of runs in a row in each, and the most runs.
+_TURNS, _LONG_US, _ROW_US, _LONGEST_ROW = 3, 3000.0, 200.0, 16
 #: Bytes to fill first: about 100 microseconds on an H200.
 _BUSY: Final = 2**28
 
 
 def in_turns(xp: Any, runs: Sequence[Callable[[], None]]) -> list[float]:
-    """The median microseconds of each run, the GPU resting between them; where the first run was far
-    behind, that run's."""
+    """The median microseconds of each run, the GPU resting between them."""
     busy = xp.empty(_BUSY, dtype=xp.uint8)
 
     def time_us(run: Callable[[], None], count: int) -> float:
@@ -31,13 +29,10 @@ def in_turns(xp: Any, runs: Sequence[Callable[[], None]]) -> list[float]:
 
     for run in runs:
         run()
-    times = [[time_us(run, 1)] for run in runs]
-    shortest = min(times)[0]
-    near = [index for index, (first,) in enumerate(times) if first < _NEAR * shortest]
+    shortest = min(time_us(run, 1) for run in runs)
     row = max(1, min(_LONGEST_ROW, int(_ROW_US / shortest)))
-    for index in near:
-        times[index].clear()
+    times: list[list[float]] = [[] for _ in runs]
     for turn in range(_TURNS if shortest < _LONG_US else 1):
-        for index in near[:: -1 if turn % 2 else 1]:
+        for index in range(len(runs))[:: -1 if turn % 2 else 1]:
             times[index].append(time_us(runs[index], row))
     return list(map(statistics.median, times))
