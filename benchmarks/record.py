@@ -116,11 +116,11 @@ def command(asked: Recording, where: Cluster, finish: bool) -> None:
         executor.ncu()
         last = asked.stock_sizes or (asked.sizes and asked.sizes.rpartition(",")[2])
         for_rules = asked.cases(last, lambda problem: problem.record_sizes[-1:])
-        for_rules, *_ = selection.ready(for_rules, asked.tuned, device)
+        for_rules, *_ = selection.ready(for_rules, asked.tuned, device, executor.run)
         cases, skipped = selection.runnable_here(cases, device)
-        cases, lines = selection.settled(_merged(cases, library), asked.tuned, device)
+        cases, lines = selection.settled(_merged(cases, library), asked.tuned, device, executor.run)
         timed = _merged(selection.runnable_here(timed, device)[0], library)
-        timed = selection.settled(timed, asked.tuned, device)[0]
+        timed = selection.settled(timed, asked.tuned, device, executor.run)[0]
         make_folder(target)
         progress = stack.enter_context(Progress())
         if begun:
@@ -231,7 +231,7 @@ def _time_curve(asked: Recording, session: Session, progress: Progress, executor
     chosen = Chosen(rungs, (), False, None, asked.dtype, ())
     cases = chosen.cases(lambda problem: problem.curve_sizes)
     with _apart(session, "curve", cases=(), timings=()) as apart:
-        timed = selection.settled(cases, asked.tuned, executor.device())[0]
+        timed = selection.settled(cases, asked.tuned, executor.device(), executor.run)[0]
         runner.time_all(
             apart, timed, progress, runner.TimingOptions(seconds=asked.seconds), executor
         )

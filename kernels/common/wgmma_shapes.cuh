@@ -1,11 +1,16 @@
-// More shapes of warpgroup matrix instructions: 64 x N x 16 for N = 104, 112, 120 and 136, 144 .. 248. common/wgmma.cuh has 128 and 256.
+// More shapes of warpgroup matrix instructions: 64 x N x 16 for N = 64, 72 .. 120 and 136, 144 .. 248. common/wgmma.cuh has 128 and 256.
 #pragma once
 
 #include "common/wgmma.cuh"
 
 #define ACCUMULATORS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ACCUMULATORS_16(d, i) ACCUMULATORS_4(d, i), ACCUMULATORS_4(d, i + 4), ACCUMULATORS_4(d, i + 8), ACCUMULATORS_4(d, i + 12)
-#define ACCUMULATORS_52(d) ACCUMULATORS_16(d, 0), ACCUMULATORS_16(d, 16), ACCUMULATORS_16(d, 32), ACCUMULATORS_4(d, 48)
+#define ACCUMULATORS_32(d) ACCUMULATORS_16(d, 0), ACCUMULATORS_16(d, 16)
+#define ACCUMULATORS_36(d) ACCUMULATORS_32(d), ACCUMULATORS_4(d, 32)
+#define ACCUMULATORS_40(d) ACCUMULATORS_36(d), ACCUMULATORS_4(d, 36)
+#define ACCUMULATORS_44(d) ACCUMULATORS_40(d), ACCUMULATORS_4(d, 40)
+#define ACCUMULATORS_48(d) ACCUMULATORS_44(d), ACCUMULATORS_4(d, 44)
+#define ACCUMULATORS_52(d) ACCUMULATORS_48(d), ACCUMULATORS_4(d, 48)
 #define ACCUMULATORS_56(d) ACCUMULATORS_52(d), ACCUMULATORS_4(d, 52)
 #define ACCUMULATORS_60(d) ACCUMULATORS_56(d), ACCUMULATORS_4(d, 56)
 #define ACCUMULATORS_64(d) ACCUMULATORS_60(d), ACCUMULATORS_4(d, 60)
@@ -26,11 +31,14 @@
 #define ACCUMULATORS_124(d) ACCUMULATORS_120(d), ACCUMULATORS_4(d, 120)
 
 // The numbers of the first COUNT operands.
-#define OPERANDS_52 \
+#define OPERANDS_32 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51"
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define OPERANDS_36 OPERANDS_32 ", %32, %33, %34, %35"
+#define OPERANDS_40 OPERANDS_36 ", %36, %37, %38, %39"
+#define OPERANDS_44 OPERANDS_40 ", %40, %41, %42, %43"
+#define OPERANDS_48 OPERANDS_44 ", %44, %45, %46, %47"
+#define OPERANDS_52 OPERANDS_48 ", %48, %49, %50, %51"
 #define OPERANDS_56 OPERANDS_52 ", %52, %53, %54, %55"
 #define OPERANDS_60 OPERANDS_56 ", %56, %57, %58, %59"
 #define OPERANDS_64 OPERANDS_60 ", %60, %61, %62, %63"
@@ -60,6 +68,11 @@
             : ACCUMULATORS_##COUNT(d) \
             : "l"(a), "l"(b), "r"((int)accumulate)); \
     }
+DEFINE_WGMMA_K16(64, 32, 32, 33, 34)
+DEFINE_WGMMA_K16(72, 36, 36, 37, 38)
+DEFINE_WGMMA_K16(80, 40, 40, 41, 42)
+DEFINE_WGMMA_K16(88, 44, 44, 45, 46)
+DEFINE_WGMMA_K16(96, 48, 48, 49, 50)
 DEFINE_WGMMA_K16(104, 52, 52, 53, 54)
 DEFINE_WGMMA_K16(112, 56, 56, 57, 58)
 DEFINE_WGMMA_K16(120, 60, 60, 61, 62)

@@ -23,11 +23,11 @@ compared_with = "wgmma_persistent"
 #define TILE_A (BM * BK)
 #define TILE_B (BN * BK)
 #define HALVES (!TURNS && CONSUMERS == 3 && BN > 200)  // a row of the tile in two instructions: one would need more registers than a block of 512 threads has
-#define DOWN (ACROSS ? 1 : CLUSTER)   // rows and columns of tiles that a cluster takes: the tiles need the same part of B or, side by side, of A
-#define SIDE (ACROSS ? CLUSTER : 1)
+#define SIDE (1 << ACROSS)            // columns and rows of tiles that a cluster takes: tiles side by side need the same part of A,
+#define DOWN (CLUSTER / SIDE)         // tiles in a column the same part of B
 #define SHARE_A (BM / SIDE)           // rows that each block of a cluster fetches of what they share, for all of them
-#define SHARE_B (DOWN == 1 ? BN : (BN / 2 + 7) / 8 * 8)  // whole swizzles: both may fetch the eight rows in the middle
-#define STEP_B (BN - SHARE_B)
+#define SHARE_B (DOWN == 1 ? BN : (BN / DOWN + 7) / 8 * 8)  // whole swizzles: two may fetch the same rows
+#define FIRST_B(part) (DOWN <= 2 ? (part) * (BN - SHARE_B) : min((part) * SHARE_B, BN - SHARE_B))
 #define STAGE_BYTES ((TILE_A + SHARE_B * DOWN * BK) * 2)
 #define LOW_BM (BM - 64)  // rows of a block's tile in the last LOW rows of tiles, in which the last consumer has nothing to do
 #define LOW_SHARE (LOW_BM / SIDE)
@@ -50,12 +50,36 @@ static_assert(EARLY < STAGES, "one stage is left for what the cluster fetches to
 // side by side in a row of tiles. Where A is multicast they start one below the other, as they come. How an H200 deals out clusters of two was measured: four to SMs that are in none of its eight GPCs, then four
 // rounds of all GPCs, the small one first, then four rounds without it. Elsewhere this is just another order.
 __device__ __forceinline__ int place(int cluster, int clusters, int tiles) {
-    if (ACROSS || clusters < 64 || tiles <= clusters) return cluster;
+    if (ACROSS || CLUSTER > 2 || clusters < 64 || tiles <= clusters) return cluster;
     const int gpc = cluster < 4 ? 7 : cluster < 36 ? (cluster + 3) % 8 : (cluster - 36) % 7;  // the small one is 7
     const int member = cluster < 4 ? 4 + cluster : cluster < 36 ? (cluster - 4) / 8 : 4 + (cluster - 36) / 7;
     const int across = cluster < 64 ? gpc * 8 + member : cluster, cols = clusters / BAND;
     return across < cols * BAND ? across % cols * BAND + across / cols : across;  // tiles are counted down columns
 }
+
+// Where the tile of a cluster's block lies among the cluster's tiles, which are counted down columns.
+__device__ __forceinline__ int row_in_cluster(int rank) {
+    return SIDE == 1 ? rank : DOWN == 1 ? 0 : rank % DOWN;
+}
+__device__ __forceinline__ int column_in_cluster(int rank) {
+    return SIDE == 1 ? 0 : DOWN == 1 ? rank : rank / DOWN;
+}
+
+// The blocks of a cluster, as a mask, whose tiles lie in the same row as that of block `rank`, or in the same column.
+__device__ __forceinline__ int sharing_a(int rank) {
+    return (DOWN == 1 ? (1 << CLUSTER) - 1 : 1 << CLUSTER / 2 | 1) << row_in_cluster(rank);
+}
+__device__ __forceinline__ int sharing_b(int rank) {
+    return ((1 << DOWN) - 1) << column_in_cluster(rank) * DOWN;
+}
+
+// The first row that a copy of `count` rows takes, of a matrix of `limit` rows: with WITHIN it takes the last ones where all of its own would lie
+// outside, whose products are stored nowhere.
+#if WITHIN
+#define INSIDE(first, count, limit) ((first) < (limit) ? (first) : max((limit) - (count), 0))
+#else
+#define INSIDE(first, count, limit) (first)
+#endif
 
 struct Corner {
     int row, col;
@@ -65,7 +89,7 @@ struct Corner {
 // Where a block's tile lies. Below `tile_rows` rows of whole tiles lie
 // LOW rows of low ones, which are taken last: the clusters then finish at more nearly the same time.
 __device__ __forceinline__ Corner corner(int index, int tile_rows, int tile_cols, int rank) {
-    const int down = ACROSS ? 0 : rank, side = ACROSS ? rank : 0;
+    const int down = row_in_cluster(rank), side = column_in_cluster(rank);
     if (LOW > 0 && index >= tile_rows * tile_cols) {
         const TileIndex tile = banded_tile(index - tile_rows * tile_cols, LOW, tile_cols, BAND);
         return {tile_rows * DOWN * BM + (tile.row * DOWN + down) * LOW_BM, (tile.col * SIDE + side) * BN, true};
@@ -288,11 +312,11 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
 #pragma unroll
             for (int part = 0; part < SIDE; ++part) {
                 const int down = part * (tile.low ? LOW_SHARE : SHARE_A);
-                tma_load(ring_a + s * TILE_A + down * BK, tile.low ? &map_low : map_rows, k0, tile.row + down, &full[s]);
+                tma_load(ring_a + s * TILE_A + down * BK, tile.low ? &map_low : map_rows, k0, INSIDE(tile.row + down, tile.low ? LOW_SHARE : SHARE_A, rows), &full[s]);
             }
 #pragma unroll
             for (int part = 0; part < DOWN; ++part)
-                tma_load(ring_b + s * TILE_B + part * STEP_B * BK, map_cols, k0, tile.col + part * STEP_B, &full[s]);
+                tma_load(ring_b + s * TILE_B + FIRST_B(part) * BK, map_cols, k0, INSIDE(tile.col + FIRST_B(part), SHARE_B, cols), &full[s]);
         }
     }
     unsigned phase = 0;  // parity of the current round through the ring
@@ -312,15 +336,19 @@ wgmma_fitted(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ 
                     // Free in every block: this block's part of what they share lands in all of them.
                     mbarrier_wait(&empty[stage], phase ^ 1);
                     mbarrier_arrive_expect(&full[stage], tile.low ? LOW_BYTES : STAGE_BYTES);
-                    const unsigned short all = ((1 << CLUSTER) - 1) << half * CLUSTER;
+                    const unsigned short with_a = sharing_a(rank), with_b = sharing_b(rank) << half * CLUSTER;
                     elem16 *to_a = ring_a + stage * TILE_A, *to_b = ring_b + stage * TILE_B;
-                    if (ACROSS) {
-                        const int down = rank * (tile.low ? LOW_SHARE : SHARE_A);
-                        tma_load_multicast(to_a + down * BK, tile.low ? &map_low : map_rows, k0, tile.row + down, &full[stage], all);
-                        tma_load(to_b, map_cols, k0, tile.col, &full[stage]);
+                    if (SIDE > 1) {
+                        const int down = column_in_cluster(rank) * (tile.low ? LOW_SHARE : SHARE_A);
+                        tma_load_multicast(to_a + down * BK, tile.low ? &map_low : map_rows, k0, INSIDE(tile.row + down, tile.low ? LOW_SHARE : SHARE_A, rows), &full[stage], with_a);
                     } else {
-                        tma_load(to_a, tile.low ? &map_low : map_rows, k0, tile.row, &full[stage]);
-                        tma_load_multicast(to_b + rank * STEP_B * BK, map_cols, k0, tile.col + rank * STEP_B, &full[stage], all);
+                        tma_load(to_a, tile.low ? &map_low : map_rows, k0, INSIDE(tile.row, tile.low ? LOW_SHARE : SHARE_A, rows), &full[stage]);
+                    }
+                    if (DOWN > 1) {
+                        const int first = FIRST_B(row_in_cluster(rank));
+                        tma_load_multicast(to_b + first * BK, map_cols, k0, INSIDE(tile.col + first, SHARE_B, cols), &full[stage], with_b);
+                    } else {
+                        tma_load(to_b, map_cols, k0, INSIDE(tile.col, SHARE_B, cols), &full[stage]);
                     }
                     if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
@@ -433,35 +461,42 @@ PTX ISA, thread block clusters and multicast; CUDA C++ Programming Guide, asynch
 BM = 128                  # 64 rows for each consumer warpgroup
 BN = 256
 BK = 64
-CLUSTER = 2
+CLUSTER = 2               # blocks that fetch for each other what they share; not all SMs are in whole groups of four
 BAND = 8                  # rows of clusters' tiles taken together
 EARLY = 2                 # stages filled before the blocks of a cluster have met
 LOW = 0                   # rows of clusters' tiles, at the bottom, that have 64 rows a block less
-ACROSS = 0                # 1: the tiles of a cluster lie side by side and share A, 0: one below the other, and share B
+ACROSS = 0                # a cluster takes 2 ** ACROSS columns of tiles; those side by side share A, those one below the other share B
 SPLIT = 1                 # parts along k that each tile is cut into, where tiles are too few
 TURNS = 0                 # 1: two consumers take whole tiles in turn, one stores while the other multiplies; 0: all multiply one tile
 PIECES = 0                # pieces of 16 x 64 that a warp may have on their way out through TMA; 0: threads store
 ALONG = 1                 # 2: pairs of such clusters halve the steps of one tile each, and add up in shared memory, where tiles are few
+WITHIN = 0                # 1: a copy that would lie wholly outside its matrix takes rows of it instead
 TURNED = 0                # 1: rows of tiles are columns of C, whose rows are then cut as finely as BN allows
 
 [search]
 BM = [64, 128, 192]
-BN = [128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
+BN = [64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
+CLUSTER = [2, 4]
 BAND = [4, 7, 8, 9, 10, 14, 16]
 EARLY = [2, 3, 7]
 LOW = [0, 2, 4, 8]
-ACROSS = [0, 1]
+ACROSS = [0, 1, 2]
 SPLIT = [1, 2, 3, 4, 8]
 TURNS = [0, 1]
 PIECES = [0, 1, 2]
 TURNED = [0, 1]
 ALONG = [1, 2]
+WITHIN = [0, 1]
 
 [[constraint]]
-check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and BN % (8 if BM > 64 else 16) == 0 and 128 <= BN <= 256 and (BM <= 128 or BN <= 200 or BN % 16 == 0) and (CLUSTER == 1 and ACROSS == 0 or CLUSTER == 2)"
+check = "BK == 64 and BM % 64 == 0 and BM <= 192 and (TURNS == 0 or BM * BN <= 128 * 192) and BN % (8 if BM > 64 else 16) == 0 and 64 <= BN <= 256 and (BM <= 128 or BN <= 200 or BN % 16 == 0) and 2 ** ACROSS <= CLUSTER and (CLUSTER == 1 or CLUSTER == 2 or CLUSTER == 4)"
 says = """\
 a consumer warpgroup takes 64 rows and has the registers for 256 columns, one of three only in two \
 instructions of 128; a row of a tile is one 128-byte swizzle span"""
+
+[[constraint]]
+check = "CLUSTER <= 2 and BN >= 128 or LOW == 0 and SPLIT == 1 and TURNS == 0 and ALONG == 1"
+says = "clusters of four, and tiles of fewer than 128 columns, take whole tiles of one height, which all consumers multiply together"
 
 [[constraint]]
 check = "LOW == 0 or BM > 64 and SPLIT == 1"
@@ -472,7 +507,7 @@ check = "TURNS == 0 or LOW == 0 and SPLIT == 1"
 says = "tiles taken in turn are whole, and of one height"
 
 [[constraint]]
-check = "TURNED == 0 or LOW == 0 and SPLIT == 1 and ACROSS == 0"
+check = "TURNED == 0 or LOW == 0 and SPLIT == 1 and (ACROSS == 0 or CLUSTER == 4)"
 says = "a turned tile leaves by the warpgroup: it is whole"
 
 [[constraint]]
@@ -497,28 +532,31 @@ The longest cluster decides: whole rounds of tiles, then low ones. A step takes 
 products or the rows that come from the L2, of which a row off the 128-byte lines needs more, and \
 each where all SMs read a single round, in which clusters of a GPC do not start side by side (few clusters in a column share more); tiles \
 taken in turn are stored behind products; long runs are slowed by the power cap, less so where SMs are idle; bytes of C cost time, \
-more where rows of a tile begin between sectors or lines. \
+more where rows of a tile begin between sectors or lines. Clusters of four read less, but 12 of 132 SMs have no \
+place in one, and they meet later. \
 Constants fitted to 785 settings at 103 sizes on an H200 (docs/decisions/51-tiles-in-turn.md), in \
 microseconds and steps of 1640 cycles."""
-time_us = "(4 + (0.25 + max(hot, rounds * (store + merge) * 1.32) + merge if TURNS else (rounds - 1) * tile + merge + 1.4 * low + hot) + store) * cool + M * N * 1e-6 * (0.125 if TURNED else 0.116)"
+time_us = "(4 + (0.35 if CLUSTER == 4 else 0) + (0.25 + max(hot, rounds * (store + merge) * 1.32) + merge if TURNS else (rounds - 1) * tile + merge + 1.4 * low + hot) + store) * cool + M * N * 1e-6 * (0.125 if TURNED else 0.116)"
 
 [model.over]
 BM = [64, 128, 192]
-BN = [128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
-ACROSS = [0, 1]
+CLUSTER = [2, 4]
+BN = [64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200, 208, 216, 224, 232, 240, 248, 256]
+ACROSS = [0, 1, 2]
 SPLIT = [1, 2, 3, 4, 8]
-LOW = [0, 2, 4]
+LOW = [0, 2]
 TURNS = [0, 1]
 TURNED = [0, 1]
 ALONG = [1, 2]
 
 [model.set]               # as many pieces as cost no stage; threads store whole sectors of a single round no later
 PIECES = "0 if rounds == 1 and SPLIT == 1 and BN % 32 == 0 and (BM < 192 or BN <= 192 or BN == 256) and TURNS == 0 and TURNED == 0 and ALONG == 1 else 2 if ALONG == 1 and min(8, (232448 - (8 if TURNS else BM // 16) * 4096) // ((BM + BN) * 128 + 16)) == min(8, (232448 - (8 if TURNS else BM // 16) * 2048) // ((BM + BN) * 128 + 16)) else 1"
-EARLY = "5 if BM == 64 and BN == 128 else 2 if ALONG > 1 else 3 if BN < 208 else 2"
+WITHIN = "1 if LOW == 0 and (-(N if TURNED else M) % (BM * down) >= BM // 2 ** ACROSS or -(M if TURNED else N) % (BN * 2 ** ACROSS) >= (BN // down + 7) // 8 * 8) else 0"
+EARLY = "5 if BM == 64 and BN <= 128 else 2 if ALONG > 1 else 3 if BN < 208 else 2"
 
 [model.let]
-down = "1 if ACROSS else CLUSTER"
-slots = "sm_count // CLUSTER if ALONG == 1 else max(1, sm_count // 4 - 3)"  # clusters of four do not fill every GPC
+down = "CLUSTER // 2 ** ACROSS"
+slots = "sm_count // 2 if ALONG * CLUSTER == 2 else max(1, sm_count // 4 - 3)"  # clusters of four do not fill every GPC
 columns = "ceil_div(M if TURNED else N, BN * CLUSTER // down)"
 high = "ceil_div(max(0, (N if TURNED else M) - LOW * down * (BM - 64)), BM * down) * columns * SPLIT"
 tiles = "high + LOW * columns"
@@ -526,11 +564,11 @@ rounds = "ceil_div(tiles, slots)"
 whole = "ceil_div(high, ceil_div(tiles, rounds)) if SPLIT == 1 else high // SPLIT // ceil_div(tiles, rounds)"
 cut = "0 if SPLIT == 1 else rounds - whole * SPLIT"
 low = "rounds - whole if LOW else 0"
-idle = "1 - tiles / (rounds * slots)"
+idle = "1 - tiles / (rounds * (slots if CLUSTER == 2 else sm_count / 4))"
 off_lines = "K % 8 == 0 and K % BK != 0"
-rows = "BM * (1.35 if off_lines and not TURNED else 1) * down / CLUSTER + BN * (1.35 if off_lines and TURNED else 1) / down"
-pace = "1.041 if BM == 64 and (TURNS or BN > 128) else 0.981 if BM == 192 and BN == 256 else 1.01 if BM == 192 and 200 < BN < 240 else 1"
-cycles = "((BM * BN / 32) ** 8 + ((2.6 + (0.4 * (1 - idle) ** 8 * (1 if off_lines else min(1, high / columns / SPLIT / 8) ** 2) if whole + low + cut == 1 else 0)) * rows) ** 8) ** 0.125 * pace"
+rows = "BM * (1.35 if off_lines and not TURNED else 1) * down / CLUSTER + (BN / down if CLUSTER == 2 else ceil_div(BN, 8 * down) * 8) * (1.35 if off_lines and TURNED else 1)"
+pace = "1.05 if BN < 128 else 1.041 if BM == 64 and (TURNS or BN > 128) else 0.981 if BM == 192 and BN == 256 else 1.01 if BM == 192 and 200 < BN < 240 else 1"
+cycles = "((BM * BN / 32) ** 8 + ((2.6 + (0.4 * (1 - idle) ** 8 * (1 if off_lines else min(1, high / columns / SPLIT / 8) ** 2) if whole + low + cut == 1 else 0)) * rows) ** 8 + 200 ** 8) ** 0.125 * pace"
 step = "cycles / 1640 * (1 if not ACROSS else 1.045 if off_lines else 1.04)"
 steps = "ceil_div(ceil_div(K, BK), ALONG)"
 work = "((whole + low * 1.08 * (BM - 64) / BM) * steps + cut * ceil_div(steps, SPLIT)) * step"
@@ -543,7 +581,7 @@ merge = "(0.37 + BM * BN / 23900 if ALONG > 1 else 0) + cut * (2.2 + BM * BN / 2
 
 [[launch]]                # as few clusters as the number of rounds needs: they then all have the same number of tiles, or one less
 kernel = "wgmma_fitted"
-grid = ["ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), 1 if ALONG > 1 else ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) + LOW) * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER))) * CLUSTER * ALONG", "1", "1"]
+grid = ["ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (CLUSTER // 2 ** ACROSS)), BM * (CLUSTER // 2 ** ACROSS)) + LOW) * ceil_div((M if TURNED else N), BN * 2 ** ACROSS) * min(SPLIT, ceil_div(K, BK)), 1 if ALONG > 1 else ceil_div((ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (CLUSTER // 2 ** ACROSS)), BM * (CLUSTER // 2 ** ACROSS)) + LOW) * ceil_div((M if TURNED else N), BN * 2 ** ACROSS) * min(SPLIT, ceil_div(K, BK)), max(1, sm_count // CLUSTER - CLUSTER // 4 * 3))) * CLUSTER * ALONG", "1", "1"]
 block = ["384 if TURNS else 128 * (BM // 64 + 1)", "1", "1"]
 shared = "232448"
 args = ["map_a", "map_low", "map_b", "map_c", "C", "M", "N", "K", "partial", "arrived"]
@@ -558,17 +596,17 @@ count = "ceil_div((N if TURNED else M), BM * CLUSTER) * ceil_div((M if TURNED el
 
 [tensor_maps.map_a]
 array = "A_lines"
-box = ["BK", "(BN if CLUSTER == 1 else (BN // 2 + 7) // 8 * 8) if TURNED else BM // (CLUSTER if ACROSS else 1)"]
+box = ["BK", "(BN if CLUSTER == 2 ** ACROSS else (BN // (CLUSTER // 2 ** ACROSS) + 7) // 8 * 8) if TURNED else BM // 2 ** ACROSS"]
 swizzle = 128
 
 [tensor_maps.map_low]
 array = "A_lines"
-box = ["BK", "max(64, BM - 64) // (CLUSTER if ACROSS else 1)"]
+box = ["BK", "max(64, BM - 64) // 2 ** ACROSS"]
 swizzle = 128
 
 [tensor_maps.map_b]
 array = "B_lines"
-box = ["BK", "BM if TURNED else BN if ACROSS or CLUSTER == 1 else (BN // 2 + 7) // 8 * 8"]
+box = ["BK", "BM // 2 ** ACROSS if TURNED else BN if CLUSTER == 2 ** ACROSS else (BN // (CLUSTER // 2 ** ACROSS) + 7) // 8 * 8"]
 swizzle = 128
 
 [tensor_maps.map_c]
@@ -583,7 +621,7 @@ max_registers = 168
 
 [[expect.profile]]
 says = "a warp's share of one instruction is 16 x BN x 16 multiply-adds, half of that where a row takes two, in whole tiles"
-check = "executed('HGMMA') * 16 * (BN // 2 if BM == 192 and BN > 200 else BN) * 16 == (ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (1 if ACROSS else CLUSTER)), BM * (1 if ACROSS else CLUSTER)) * BM + LOW * (BM - 64)) * CLUSTER * ceil_div((M if TURNED else N), BN * (CLUSTER if ACROSS else 1)) * BN * ceil_div(K, BK) * BK"
+check = "executed('HGMMA') * 16 * (BN // 2 if BM == 192 and BN > 200 else BN) * 16 == (ceil_div(max(0, (N if TURNED else M) - LOW * (BM - 64) * (CLUSTER // 2 ** ACROSS)), BM * (CLUSTER // 2 ** ACROSS)) * BM + LOW * (BM - 64)) * CLUSTER * ceil_div((M if TURNED else N), BN * 2 ** ACROSS) * BN * ceil_div(K, BK) * BK"
 
 [[measured]]
 gpu = "NVIDIA H200"
@@ -592,6 +630,6 @@ Over cuBLAS in turns, before tiles were cut along k, as tuned, at 1024, 2048 .. 
 1.001, 1.043, 1.012, 1.037, 1.055, 1.040, 1.011, 1.033, 1.032, 1.035; 3.97 at 4097 in an earlier \
 form, in tiles of 128 x 224. GPCs in rows: + 0.8 to + 2.9 % from 3072 on. Low tiles on top: + 0.4 \
 to + 0.8 % at 8192, 10240 and 14336. What was tried: docs/decisions/20-tops.md. At 48 sizes that \
-nobody tuned 1.027 in the median, over the better of cuBLAS and cuBLASLt, 0.806 to 5.7 \
+nobody tuned 1.031 in the median, over the better of cuBLAS and cuBLASLt, 0.930 to 5.5 \
 (docs/decisions/51-tiles-in-turn.md)."""
 +++*/

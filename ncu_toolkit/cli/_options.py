@@ -218,7 +218,7 @@ TABLE: Final[dict[str, Settings | type]] = {
     "dtype": option("Element type, where the ladder has several.", metavar="TYPE"),
     "params": option("Override a tile parameter of a single kernel; can be repeated.", "--param", metavar="NAME=VALUE"),
     "tuned": switch(
-        "--tuned: the tile parameters that `tune` found for this GPU and size, else those estimated to be fastest. --no-tuned: the defaults.",
+        "--tuned: the tile parameters that `tune` found for this GPU and size, else the fastest that a model names. --no-tuned: the defaults.",
         "--tuned/--no-tuned"),
     "cluster": option(
         "Spread the work over several GPUs: 'local' (all of this machine), the address of a Dask scheduler such as "

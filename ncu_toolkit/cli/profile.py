@@ -163,7 +163,7 @@ def run_ladder(job: LadderJob, done: Callable[[Session], None]) -> Session:
     executor, name = job.executor, job.title if job.asked else f"bench {job.title}"
     device = executor.device()
     tools = {"ncu": executor.ncu()} if job.asked else {}
-    cases, skipped, lines = selection.ready(job.cases, job.tuned, device)
+    cases, skipped, lines = selection.ready(job.cases, job.tuned, device, executor.run)
     begun = runner.unfinished_like(job.reports, cases, job.asked, executor)
     if begun and (job.asked or runner.timed_in(begun, job.timing.cache)):
         return _go_on(begun, job, done)

@@ -20,12 +20,21 @@ PICKS: tuple[dict[str, tuple[int, ...]], ...] = (
     {"LOW": (2, 4), "ACROSS": (1,)},
     {"ALONG": (2,)},
     {"BN": (208,), "ACROSS": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (0,), "TURNED": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (1,), "TURNED": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (2,), "TURNED": (0,)},
+    {"CLUSTER": (4,), "ACROSS": (0,), "TURNED": (1,)},
+    {"CLUSTER": (4,), "ACROSS": (1, 2), "TURNED": (1,)},
+    {"CLUSTER": (4,), "BN": (64, 72, 80, 88, 96, 104, 112, 120)},
+    {"CLUSTER": (2,), "BN": (64, 72, 80, 88, 96, 104, 112, 120)},
+    {"WITHIN": (1,), "TURNED": (0,)},
+    {"WITHIN": (1,), "TURNED": (1,)},
 )
 
 
 def picks_of(rung: Rung) -> list[dict[str, tuple[int, ...]]]:
     """The picks whose parameters the rung's model chooses; none for a rung without a model."""
-    choices = rung.model.over if rung.model else {}
+    choices = {**rung.model.over, **dict.fromkeys(rung.model.set, (0, 1))} if rung.model else {}
     return [
         pick
         for pick in PICKS

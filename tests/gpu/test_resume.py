@@ -24,7 +24,7 @@ from ncu_toolkit.base.core.errors import (
 )
 from ncu_toolkit.base.model.run import LadderOptions, Run
 from ncu_toolkit.kernel.gpu import runner
-from ncu_toolkit.kernel.gpu.selection import settled
+from ncu_toolkit.kernel.gpu.selection import Cases, settled
 from ncu_toolkit.kernel.report import integrity
 from ncu_toolkit.kernel.runs import store
 
@@ -227,13 +227,17 @@ def test_what_does_not_go_with_resume(
 # what is refused by name, on folders made by hand
 
 
+def begun(cases: Cases, tuned: bool = False) -> Cases:
+    return settled(cases, tuned, runner.HERE.device(), runner.HERE.run)[0]
+
+
 @pytest.fixture
 def run(ncu: Ncu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ladder_runs.install(monkeypatch, tmp_path / "code")
     made = session_in(store.new_run_folder(tmp_path / "reports", "by hand"))
     made.update(asked=LadderOptions(), environment={**made.run.environment, "ncu": "2025.3.1.0"})
-    runner.time_all(made, settled(chosen("naive", sizes="8"), False)[0], Quiet())
-    made.record(*made.current(settled(chosen("naive", "coalesced", sizes="8"), False)[0]))
+    runner.time_all(made, begun(chosen("naive", sizes="8")), Quiet())
+    made.record(*made.current(begun(chosen("naive", "coalesced", sizes="8"))))
     made.save()
     return made.folder
 
@@ -250,7 +254,7 @@ def test_parameters_are_those_the_run_was_begun_with(run: Path) -> None:
         ),
     )
     cases = runner.resume(run, Quiet()).run.cases
-    assert settled(cases, True)[0] == cases, "tuned since or not: as it was"
+    assert begun(cases, tuned=True) == cases, "tuned since or not: as it was"
     assert [case.parameters for case in cases] == [{"BLOCK": 16}] * 2
 
 

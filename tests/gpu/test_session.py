@@ -108,8 +108,8 @@ def test_rungs_that_this_gpu_cannot_run_are_listed(
 ) -> None:
     monkeypatch.setattr(cuda, "device", lambda: replace(fake_gpu.DEVICE, cc=(8, 0), name="Old"))
     with pytest.raises(EnvironmentProblem, match="needs compute capability"):
-        runnable_here(chosen("wgmma_tma"))
-    kept, skipped = runnable_here(chosen("wgmma_tma", "async_copy"))
+        runnable_here(chosen("wgmma_tma"), cuda.device())
+    kept, skipped = runnable_here(chosen("wgmma_tma", "async_copy"), cuda.device())
     assert [case.rung for case in kept] == ["async_copy"]
     assert [each.what for each in skipped] == ["gemm_tensor/wgmma_tma"]
 

@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem
-from ncu_toolkit.kernel.ladder.problems import _cublaslt
+from ncu_toolkit.kernel.ladder import turns
 from ncu_toolkit.kernel.ladder.problems._cublaslt import Operand, fastest
 
 FLOAT32 = 0
@@ -57,7 +57,7 @@ class Library:
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     made = Library([30.0, 20.0, 25.0])
     monkeypatch.setattr(ctypes, "CDLL", lambda name: made)
-    monkeypatch.setattr(_cublaslt.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(turns.time, "sleep", lambda seconds: None)
     return made
 
 

@@ -142,9 +142,8 @@ def test_scratch_and_tensor_maps(tmp_path: Path) -> None:
     rung = catalogue.load_rung(
         write(tmp_path, "01_a.cu", replaced('["A", "M"]', '["map_a", "partial", "M"]') + extra)
     )
-    assert rung.scratch == (
-        Scratch(name="partial", dtype="int32", count="ceil_div(M, 256)", zeroed=True),
-    )
+    partial = Scratch(dtype="int32", count="ceil_div(M, 256)", zeroed=True)
+    assert rung.scratch_tables == {"partial": partial}
     assert rung.scratch_counts({"M": 1000}, {}, 1) == {"partial": 4}
     assert rung.tensor_map_boxes({"M": 1000}, {}, 1) == {"map_a": (4, 64)}
     assert rung.tensor_map_boxes({"M": 1001}, {}, 1) == {"map_a": ()}
@@ -401,7 +400,7 @@ def test_shipped_headers_resolve_with_their_problem(path: Path) -> None:
             assert not unknown, (
                 f"{rung.label}: args {sorted(unknown)} are neither arrays, scalars, scratch nor tensor maps of {rung.family}"
             )
-        assert {spec.array for spec in rung.tensor_maps} <= set(arrays)
+        assert {spec.array for spec in rung.map_tables.values()} <= set(arrays)
         known = {*scalars, *rung.parameters, *size.as_dict(), "sm_count", "time_us", "prev_time_us"}
         for check in rung.expect.profile:
             unread = check_syntax(check.check, CHECK_FUNCTIONS) - known
@@ -458,6 +457,23 @@ def test_a_model_ranks_the_settings_that_the_constraints_allow(tmp_path: Path) -
     assert [(time, each["BM"]) for time, each in ranked] == [(64.0, 32), (64.0, 64), (128.0, 128)]
     assert rung.modelled({"M": 1024, "N": 1, "K": 1}, 4)[0][0] == 256.0
     assert catalogue.find_rung("gemm_fp32/naive").modelled({"M": 8}, 4) == []
+    assert [each["BM"] for _, each in rung.promising({"M": 256, "N": 1, "K": 1}, 4)] == [32, 64]
+    assert catalogue.find_rung("gemm_fp32/naive").promising({"M": 8}, 4) == []
+
+
+@pytest.mark.parametrize("size", ["640x640x1024", "5448"])
+def test_promising_settings_are_few_near_and_of_several_tiles(size: str) -> None:
+    rung = catalogue.find_rung("gemm_tensor/wgmma_fitted")
+    dims = problem_for(rung.family).parse_size(size).as_dict()
+    found, ranked = rung.promising(dims, 132), rung.modelled(dims, 132)
+    assert len(found) == 8
+    assert found[0] == ranked[0]
+    assert found[-1][0] <= 1.15 * found[0][0]
+    tiles = [tuple(each[name] for name in ("BM", "BN", "CLUSTER", "ACROSS")) for _, each in found]
+    assert max(map(tiles.count, tiles)) <= 2
+    skipped = [each for each in ranked if each not in found and each[0] < found[-1][0]]
+    for _, each in skipped:
+        assert tiles.count(tuple(each[n] for n in ("BM", "BN", "CLUSTER", "ACROSS"))) == 2
 
 
 @pytest.mark.parametrize("name", ["gemm_tensor/wgmma_fitted", "gemm_fp32/register_blocked_tma"])

@@ -279,7 +279,7 @@ def test_headers_fit_the_problem(rung: Rung) -> None:
             for name, value in values.items()
         )
         launches = rung.launch_geometry(values, None, 132)
-        scratch = {buffer.name for buffer in rung.scratch}
+        scratch = rung.scratch_tables
         for launch in launches:
             assert set(launch.args) <= {*specs, *scalars, *scratch}
         used = {argument for launch in launches for argument in launch.args}

@@ -26,7 +26,7 @@ from ncu_toolkit.guests.probe import trace
 from ncu_toolkit.guests.probe.probed import Probed, answer_of
 from ncu_toolkit.kernel.diagnosis import regime
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
-from ncu_toolkit.kernel.gpu import cuda, selection
+from ncu_toolkit.kernel.gpu import cuda, executor, selection
 
 FORMATS: Final = ("text", "markdown", "brief", "json")
 
@@ -154,7 +154,7 @@ def _shape(launch: Launch) -> tuple[object, ...]:
 def _rungs(cases: selection.Cases, tuned: bool) -> tuple[KernelTimes, list[Probed]]:
     from ncu_toolkit.guests.probe import probe
 
-    cases, skipped, lines = selection.ready(cases, tuned, cuda.device())
+    cases, skipped, lines = selection.ready(cases, tuned, cuda.device(), executor.HERE.run)
     kernels, verdicts = [], []
     with Progress() as progress:
         for line in [*lines, *(f"skipped {each.what}: {each.reason}" for each in skipped)]:

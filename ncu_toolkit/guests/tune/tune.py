@@ -101,10 +101,10 @@ def run(request: TuneRequest, reporter: Reporter, executor: Executor = HERE) -> 
 
 def entry_of(search: Search) -> tuned.TunedEntry:
     """The table's entry for the best setting so far."""
-    best, own = search.ranked()[0], search.own
+    best = search.ranked()[0]
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return tuned.TunedEntry(
-        search.family, search.rung, search.size, search.dtype, dict(best.parameters), best.median_us, best.beside_us, own.median_us if own else None,
+        search.family, search.rung, search.size, search.dtype, dict(best.parameters), best.median_us,
         len(search.timed), search.source, created, __version__, search.finished,
     )  # fmt: skip
 

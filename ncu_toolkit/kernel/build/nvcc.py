@@ -234,7 +234,11 @@ def source_digest(rung: Rung) -> str:
     """Digest of a rung's device code, its includes, and its launches. Comments and white space do
     not count."""
     files = _with_includes(rung.path, rung.path.parents[1])
-    launch = [rung.parameters, rung.launches, rung.scratch, rung.tensor_maps, rung.problem]
+    scratch, maps = (
+        tuple(msgspec.structs.replace(table, name=name) for name, table in tables.items())
+        for tables in (rung.scratch_tables, rung.map_tables)
+    )
+    launch = [rung.parameters, rung.launches, scratch, maps, rung.problem]
     parts = [*sorted(code_digest(text) for _, text in files), repr(launch)]
     return sha256("\0".join(parts).encode()).hexdigest()[:16]
 

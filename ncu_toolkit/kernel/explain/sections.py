@@ -185,7 +185,6 @@ def by_fact(
     launches: Mapping[str, Profile],
     *,
     unchanged: float | None = None,
-    note: str = "",
 ) -> Table:
     """A row a fact, a column a launch by its heading; of two launches also new over old.
 
@@ -199,7 +198,7 @@ def by_fact(
     if len(launches) == 2:
         old, new = launches.values()
         specs.append(spec("Change", lambda n: change(figures.value(old, n), figures.value(new, n))))
-    return table(caption, specs, kept, note, key)
+    return table(caption, specs, kept, key=key)
 
 
 def moved(launches: list[Profile], name: str, unchanged: float) -> bool:

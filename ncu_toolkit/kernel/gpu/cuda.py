@@ -135,8 +135,6 @@ class GpuState:
     power_w: float | None = None
     temperature_c: float | None = None
     throttle: str = ""
-    energy_mj: float | None = None
-    """Energy used since the driver was loaded, in millijoules."""
 
 
 #: NVML clock event reasons that mean the GPU runs slower than it could (nvml.h,
@@ -185,7 +183,6 @@ def sample() -> GpuState:
         power_w=number("nvmlDeviceGetPowerUsage", scale=1e-3),
         temperature_c=number("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         throttle=", ".join(name for bit, name in _THROTTLE.items() if reasons & bit),
-        energy_mj=energy_mj(),
     )
 
 
@@ -269,18 +266,13 @@ def combined(states: Sequence[GpuState]) -> GpuState:
         known = [value for state in states if (value := getattr(state, name)) is not None]
         return choose(known) if known else None
 
-    if not states:
-        return GpuState()
     reasons = dict.fromkeys(each for state in states for each in state.throttle.split(", "))
     return GpuState(
-        driver=states[-1].driver,
         sm_mhz=over("sm_mhz", statistics.median),
-        max_sm_mhz=over("max_sm_mhz", max),
         memory_mhz=over("memory_mhz", statistics.median),
         power_w=over("power_w", max),
         temperature_c=over("temperature_c", max),
         throttle=", ".join(filter(None, reasons)),
-        energy_mj=states[-1].energy_mj,
     )
 
 

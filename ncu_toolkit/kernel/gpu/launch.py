@@ -353,12 +353,14 @@ def _holder(argument: Any) -> Any:
     return ctypes.c_void_p(argument.data.ptr)
 
 
-def bind_verified(rung: Rung, space: Workspace) -> Runnable:
+def bind_verified(
+    rung: Rung, space: Workspace, overrides: Mapping[str, int] | None = None
+) -> Runnable:
     """A verified runnable on the arrays of `space`, or on its own where the rung computes another
     operation. Raises as `Runnable` and `Runnable.verify`."""
     if dict(rung.problem) != dict(space.case.options):
         space = Workspace(rung, space.case.size, space.case.dtype)
-    bound = Runnable(rung, space)
+    bound = Runnable(rung, space, overrides)
     bound.verify()
     return bound
 

@@ -324,8 +324,7 @@ def _time_group(session: Session, group: Cases, reporter: Reporter, options: Tim
     records = []
     for case in group:
         try:
-            runnable = launch.Runnable(rung_of(case), space, case.parameters)
-            runnable.verify()
+            runnable = launch.bind_verified(rung_of(case), space, case.parameters)
         except Exception as error:
             where = f"'{case.rung}' at {case.size}"
             known = launch.explained(error, where)
@@ -398,11 +397,9 @@ def ceilings() -> Ceilings:
 
     try:
         return timing.measure_ceilings()
-    except ToolkitError:
-        raise
     except Exception as error:
         problem = launch.explained(error, "the measurement of the device's limits")
-        if problem is None:
+        if problem is None or problem is error:
             raise
         raise problem from error
 

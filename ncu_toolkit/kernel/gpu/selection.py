@@ -1,20 +1,25 @@
 """What to run: from names on the command line to the cases of a run."""
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ncu_toolkit import __version__
 from ncu_toolkit.base.core.errors import EnvironmentProblem, UsageProblem
 from ncu_toolkit.base.core.shares import grouped
+from ncu_toolkit.base.core.workers import Done
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.run import RunCase, Skipped
 from ncu_toolkit.kernel.build import nvcc
-from ncu_toolkit.kernel.gpu import cuda, tuned
+from ncu_toolkit.kernel.gpu import timing, tuned
 from ncu_toolkit.kernel.ladder.catalogue import comparison_of, find_family, find_rung, load_families
 from ncu_toolkit.kernel.ladder.problems import Case, Problem, Size, problem_for
 from ncu_toolkit.kernel.ladder.rung import Rung
 
 Cases = tuple[RunCase, ...]
+#: `Executor.run`.
+Run = Callable[..., Iterator[Done]]
 
 
 def case_of(
@@ -115,10 +120,9 @@ def groups_of(cases: Sequence[RunCase]) -> Iterator[Cases]:
     yield from (tuple(group) for _, group in alike)
 
 
-def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tuple[Skipped, ...]]:
-    """The cases that a GPU can run (this machine's where `device` is None), and the rungs that it
-    cannot with the reason. Raises EnvironmentProblem: it can run none of them."""
-    device = device or cuda.device()
+def runnable_here(cases: Cases, device: Device) -> tuple[Cases, tuple[Skipped, ...]]:
+    """The cases that a GPU can run, and the rungs that it cannot with the reason. Raises
+    EnvironmentProblem: it can run none of them."""
     reasons: dict[str, str] = {}
     for case in cases:
         name = f"{case.family}/{case.rung}"
@@ -132,41 +136,56 @@ def runnable_here(cases: Cases, device: Device | None = None) -> tuple[Cases, tu
     return runnable, skipped
 
 
-def settled(cases: Cases, use_tuned: bool, device: Device | None = None) -> tuple[Cases, list[str]]:
-    """The cases with their parameters, which are those tuned for a GPU (this machine's where
-    `device` is None) and size where there are any, else those that the rung's model chooses, and
-    lines that tell the user which kernels run so. Raises InputProblem: a table of tuned parameters
-    cannot be read."""
-    device = device or cuda.device()
+def settled(cases: Cases, use_tuned: bool, device: Device, run: Run) -> tuple[Cases, list[str]]:
+    """The cases with their parameters, and lines that tell the user which kernels run so: those tuned
+    for a GPU and size where there are any, else the fastest of those that the rung's model names,
+    which `run` of an executor times. Raises InputProblem: a table of tuned parameters cannot be
+    read."""
     gpu = device.name
     done: list[RunCase] = []
     sizes: dict[tuple[str, str, str], list[str]] = {}
-    modelled: dict[str, list[str]] = {}
+    lines = _time_promising(cases, gpu, run) if use_tuned else []
     for case in cases:
         if not case.parameters:
             rung = rung_of(case)
             entry = tuned.lookup(rung, case.size, case.dtype, gpu) if use_tuned else None
-            best = entry.parameters if entry else {}
-            if use_tuned and entry is None and rung.model:
-                _, best = rung.modelled(case.dims, device.sm_count)[0]
-                modelled.setdefault(rung.name, []).append(tuned.change(rung, best, case.size))
+            best = entry.parameters if entry else None
             case = replace(case, parameters=rung.with_parameters(best))
             sizes.setdefault((case.family, case.rung, case.dtype), []).append(case.size)
         done.append(case)
-    lines = []
     for (family, name, dtype), labels in sizes.items() if use_tuned else ():
         lines += tuned.notes(find_rung(f"{family}/{name}"), labels, dtype, gpu)
-    lines += [
-        f"{name} runs as its model chooses, with {'; '.join(found)}; --no-tuned runs it as its file says"
-        for name, found in modelled.items()
-    ]
     return tuple(done), lines
 
 
+def _time_promising(cases: Cases, gpu: str, run: Run) -> list[str]:
+    """Time what models name for these cases, where nothing is known yet, and keep the fastest; lines
+    for the user about those that could not be timed."""
+    waiting = {
+        (f"{case.family}/{case.rung}", size_of(case), case.dtype): case
+        for case in cases
+        if not case.parameters and (rung := rung_of(case)).model
+        if not tuned.lookup(rung, case.size, case.dtype, gpu)
+    }
+    lines = []
+    for done in run(timing.promising_timed, waiting) if waiting else ():
+        case = list(waiting.values())[done.index]
+        if done.error is not None:
+            what = f"what the model of {case.rung} names at {case.size} could not be timed"
+            lines.append(f"{what}, so it runs as its file says: {done.error.message}")
+            continue
+        (time_us, best), made = done.value[0], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        entry = tuned.TunedEntry(
+            case.family, case.rung, case.size, case.dtype, best, time_us, len(done.value), case.source, made, __version__, finished=False,
+        )  # fmt: skip
+        tuned.store(gpu, [entry])
+    return lines
+
+
 def ready(
-    cases: Cases, use_tuned: bool, device: Device
+    cases: Cases, use_tuned: bool, device: Device, run: Run
 ) -> tuple[Cases, tuple[Skipped, ...], list[str]]:
     """What `runnable_here` and then `settled` give for a GPU. Raises as they do."""
     cases, skipped = runnable_here(cases, device)
-    cases, lines = settled(cases, use_tuned, device)
+    cases, lines = settled(cases, use_tuned, device, run)
     return cases, skipped, lines

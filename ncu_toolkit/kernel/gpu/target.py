@@ -88,7 +88,7 @@ def add_step(plan: Path, case: int, state: str, message: str = "") -> None:
 def run_plan(path: Path) -> None:
     """Run every case of a plan; one that fails is reported and the rest goes on."""
     from ncu_toolkit.kernel.gpu import cuda
-    from ncu_toolkit.kernel.gpu.launch import Runnable, Workspace, explained
+    from ncu_toolkit.kernel.gpu.launch import Workspace, bind_verified, explained
     from ncu_toolkit.kernel.gpu.selection import operation_of, rung_of, size_of
 
     plan = read_plan(path)
@@ -113,9 +113,7 @@ def run_plan(path: Path) -> None:
                 cp.get_default_memory_pool().free_all_blocks()
                 space = Workspace(rung, size_of(case), case.dtype)
                 key = wanted
-            runnable = Runnable(rung, space, case.parameters)
-            runnable.verify()
-            _profile(runnable, case, cp)
+            _profile(bind_verified(rung, space, case.parameters), case, cp)
         except KernelProblem as error:
             add_step(path, index, "failed", str(error))
             if not cuda.context_works():

@@ -16,9 +16,10 @@ from ncu_toolkit.base.model import Timing
 from ncu_toolkit.base.model.run import Ceilings
 from ncu_toolkit.kernel.build import nvcc
 from ncu_toolkit.kernel.gpu import cuda
-from ncu_toolkit.kernel.gpu.launch import Runnable
-from ncu_toolkit.kernel.ladder.catalogue import kernels_root
-from ncu_toolkit.kernel.ladder.problems import problem_for
+from ncu_toolkit.kernel.gpu.launch import Runnable, Workspace, bind_verified
+from ncu_toolkit.kernel.ladder.catalogue import find_rung, kernels_root
+from ncu_toolkit.kernel.ladder.problems import Size, problem_for
+from ncu_toolkit.kernel.ladder.turns import in_turns
 
 Cache = Literal["flushed", "warm"]
 
@@ -124,13 +125,25 @@ class Stopwatch:
         return float(self._cp.cuda.get_elapsed_time(*events)) * 1e3
 
 
+def promising_timed(name: str, size: Size, dtype: str) -> list[tuple[float, dict[str, int]]]:
+    """The settings that a rung's model names for a size, verified and timed in turns on this GPU, with
+    their median microseconds, the fastest first. Raises as `bind_verified`."""
+    rung, device, build = find_rung(name), cuda.device(), nvcc.BuildRequest
+    macros = problem_for(rung.family).macros(dtype, size)
+    settings = [each for _, each in rung.promising(size.as_dict(), device.sm_count)]
+    nvcc.build_many([build(rung, device.arch, each, macros) for each in settings])
+    space = Workspace(rung, size, dtype)
+    bound = [bind_verified(rung, space, each) for each in settings]
+    times = in_turns(cuda.cupy(), [each.run for each in bound])
+    return sorted(zip(times, settings, strict=True), key=lambda each: each[0])
+
+
 def measure_ladder(
     runnables: Sequence[Runnable],
     baseline: Runnable | None,
     cache: Cache,
     seconds: float = SECONDS_PER_RUNG,
     tick: Callable[[str], None] = lambda name: None,
-    with_energy: bool = True,
 ) -> dict[str, Timing]:
     """Time verified runnables of one workspace against each other.
 
@@ -161,7 +174,7 @@ def measure_ladder(
         time.sleep(BREATHER)
         rested = True
     used: dict[str, float | None] = {}
-    if with_energy and cuda.energy_mj() is not None:
+    if cuda.energy_mj() is not None:
         for r in runnables:
             middle = statistics.median_high(rounds.times[r.rung.name])
             used[r.rung.name] = measure_energy(r.run, middle)

@@ -27,8 +27,7 @@ KIND: Final = "tuned"
 
 @dataclass(frozen=True)
 class TunedEntry:
-    """The best parameters of one kernel at one size. Times are medians in microseconds, None where
-    there was nothing to time."""
+    """The best parameters of one kernel at one size, and their median time in microseconds."""
 
     family: str
     rung: str
@@ -36,10 +35,6 @@ class TunedEntry:
     dtype: str
     parameters: Mapping[str, int]
     time_us: float
-    baseline_us: float | None
-    """The baseline's, run alongside it."""
-    default_us: float | None
-    """The header's own parameters, timed in the same search."""
     settings: int
     """Settings that were timed."""
     source: str
@@ -47,8 +42,8 @@ class TunedEntry:
     created: str
     tool_version: str
     finished: bool = True
-    """Whether the search came to its end; if not, these are the best parameters of those that it
-    had timed."""
+    """Whether a search came to its end; if not, these are the best parameters of those that it had
+    timed, or of those that the kernel's model names."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -108,13 +103,6 @@ def lookup(rung: Rung, size: str, dtype: str, gpu: str) -> TunedEntry | None:
     return next((entry for entry in _entries(rung, size, dtype, gpu) if _holds(entry, rung)), None)
 
 
-def outdated(rung: Rung, size: str, dtype: str, gpu: str) -> bool:
-    """Whether all entries are for another source of the kernel. Raises InputProblem: a table cannot
-    be read."""
-    entries = list(_entries(rung, size, dtype, gpu))
-    return bool(entries) and not any(_holds(entry, rung) for entry in entries)
-
-
 def _entries(rung: Rung, size: str, dtype: str, gpu: str) -> Iterator[TunedEntry]:
     """The user's entry, then the shipped one."""
     if not rung.search:
@@ -147,10 +135,10 @@ def notes(rung: Rung, sizes: Iterable[str], dtype: str, gpu: str) -> list[str]:
     for size in sizes:
         entry = lookup(rung, size, dtype, gpu)
         if entry is None:
-            old += [size] if outdated(rung, size, dtype, gpu) else []
+            old += [size] if any(_entries(rung, size, dtype, gpu)) else []
             continue
-        search = "" if entry.finished else " (the best of an unfinished search)"
-        words.append(change(rung, entry.parameters, size) + search)
+        how = "" if entry.finished else f" (the fastest of {entry.settings} that were timed)"
+        words.append(change(rung, entry.parameters, size) + how)
     lines = []
     if words:
         tuned = f"{rung.name} runs as tuned for {gpu}, with {'; '.join(words)}"
@@ -173,18 +161,16 @@ def store(gpu: str, entries: Iterable[TunedEntry], folder: Path | None = None) -
     return path
 
 
-def store_search(
-    gpu: str, entry: TunedEntry, landscape: Mapping[str, Any], folder: Path | None = None
-) -> None:
+def store_search(gpu: str, entry: TunedEntry, landscape: Mapping[str, Any]) -> None:
     """Store a search's best setting and its landscape (the search as a document). An unfinished
     search does not replace a finished one of the same source. Raises EnvironmentProblem: the folder
     cannot be written. Raises InputProblem: the table that is there cannot be read."""
-    table = read_table((folder or own_folder()) / file_name(gpu)) or TunedTable(gpu)
+    table = read_table(own_folder() / file_name(gpu)) or TunedTable(gpu)
     finished = {(each.key, each.source) for each in table.entries if each.finished}
     if not entry.finished and (entry.key, entry.source) in finished:
         return
-    store(gpu, [entry], folder)
-    path = (folder or own_folder()) / landscape_name(gpu, *entry.key)
+    store(gpu, [entry])
+    path = own_folder() / landscape_name(gpu, *entry.key)
     keep(path, (json.dumps(landscape, separators=(",", ":"), ensure_ascii=False) + "\n").encode())
 
 

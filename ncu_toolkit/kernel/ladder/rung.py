@@ -2,13 +2,14 @@
 Reading headers is in `catalogue.py`."""
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
 
 from ncu_toolkit.base.core.errors import InputProblem, UsageProblem, did_you_mean
 from ncu_toolkit.kernel.ladder.expressions import Value, check_syntax, evaluate, evaluate_int
@@ -218,6 +219,9 @@ class Header(TomlTable, frozen=True, kw_only=True, eq=False):
     measured: tuple[Measured, ...] = ()
 
 
+#: Settings that are timed where no search was, as many as algorithms of cuBLASLt, and how many times the
+#: shortest expected time is still near.
+PROMISING, NEAR_FIRST = 8, 1.15
 HEAD = ("title", "idea", "kind", "compared_with", "removes")
 
 
@@ -242,14 +246,6 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
     def minimum_cc(self) -> tuple[int, int]:
         major, minor = map(int, self.capability.split("."))
         return major, minor
-
-    @property
-    def scratch(self) -> tuple[Scratch, ...]:
-        return tuple(replace(table, name=name) for name, table in self.scratch_tables.items())
-
-    @property
-    def tensor_maps(self) -> tuple[TensorMap, ...]:
-        return tuple(replace(table, name=name) for name, table in self.map_tables.items())
 
     @property
     def label(self) -> str:
@@ -293,13 +289,10 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
         found: list[tuple[float, dict[str, int]]] = []
         if (model := self.model) is None:
             return found
-        early = [c.check for c in self.constraints if not check_syntax(c.check) & model.set.keys()]
-        later = {test.check for test in (*self.constraints, *self.shapes)}.difference(early)
-        for values in itertools.product(*model.over.values()):
-            names = {**scalars, **self.parameters, "sm_count": sm_count}
-            names |= zip(model.over, values, strict=True)
-            if not all(evaluate(check, names, where=self.label) for check in early):
-                continue
+        choices, later = _choices(self)
+        later = [*later, *(shape.check for shape in self.shapes)]
+        for values in choices:
+            names = {**scalars, **self.parameters, "sm_count": sm_count, **values}
             for name, expression in model.let.items():
                 names[name] = evaluate(expression, names, where=f"{self.label}: model.{name}")
             for name, expression in model.set.items():
@@ -308,6 +301,20 @@ class Rung(Header, frozen=True, kw_only=True, eq=False):
                 time = evaluate(model.time_us, names, where=f"{self.label}: model.time_us")
                 found.append((float(time), {name: int(names[name]) for name in self.parameters}))
         return sorted(found, key=lambda each: each[0])
+
+    def promising(
+        self, scalars: Mapping[str, Value], sm_count: int, count: int = PROMISING
+    ) -> list[tuple[float, dict[str, int]]]:
+        """The first of `modelled` that are worth timing: up to `count`, none behind the first by more than
+        NEAR_FIRST, and up to two of the same tiles."""
+        ranked, alike = self.modelled(scalars, sm_count), Counter[tuple[int | None, ...]]()
+        found = []
+        for time, values in ranked:
+            tiles = tuple(map(values.get, ("BM", "BN", "CLUSTER", "ACROSS")))
+            alike[tiles] += 1
+            if alike[tiles] <= 2 and time <= NEAR_FIRST * ranked[0][0]:
+                found.append((time, values))
+        return found[:count]
 
     def names(
         self, scalars: Mapping[str, Value], parameters: Mapping[str, int] | None, sm_count: int
@@ -404,6 +411,21 @@ def _triple(
     extents = [evaluate_int(e, names, where=f"{where}[{i}]") for i, e in enumerate(expressions)]
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
+
+
+@cache
+def _choices(rung: Rung) -> tuple[list[dict[str, int]], list[Expression]]:
+    """What a model chooses among, the same at every size, and the constraints that read what it sets."""
+    model = rung.model
+    assert model is not None
+    every = itertools.product(*model.over.values())
+    found, later = [dict(zip(model.over, values, strict=True)) for values in every], []
+    for check in (constraint.check for constraint in rung.constraints):
+        if check_syntax(check) & model.set.keys():
+            later.append(check)
+        else:
+            found = [v for v in found if evaluate(check, rung.parameters | v, where=rung.label)]
+    return found, later
 
 
 def _cc(cc: tuple[int, int]) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import fake_gpu
 import pytest
@@ -22,8 +24,10 @@ from ncu_toolkit.base.core.errors import (
     KernelProblem,
     UsageProblem,
 )
+from ncu_toolkit.base.core.workers import Done
 from ncu_toolkit.base.model import Device
 from ncu_toolkit.base.model.codec import document
+from ncu_toolkit.base.model.run import RunCase
 from ncu_toolkit.cli import cli
 from ncu_toolkit.guests.tune import halving, tune
 from ncu_toolkit.guests.tune import view as tune_view
@@ -39,8 +43,8 @@ from ncu_toolkit.guests.tune.halving import (
 )
 from ncu_toolkit.kernel.build import nvcc
 from ncu_toolkit.kernel.build.nvcc import Resources
-from ncu_toolkit.kernel.gpu import cuda, tuned
-from ncu_toolkit.kernel.gpu.selection import case_of, settled
+from ncu_toolkit.kernel.gpu import cuda, selection, timing, tuned
+from ncu_toolkit.kernel.gpu.selection import case_of
 from ncu_toolkit.kernel.ladder.catalogue import find_rung
 from ncu_toolkit.kernel.ladder.problems import Size, problem_for
 from ncu_toolkit.kernel.ladder.rung import LaunchGeometry, Rung
@@ -245,8 +249,6 @@ def entry(size: str = "4096", **parameters: int) -> tuned.TunedEntry:
         "float32",
         values,
         100.0,
-        90.0,
-        110.0,
         246,
         source,
         "2025-01-01T00:00:00Z",
@@ -301,11 +303,12 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
         case_of(autotuned(), size_of(text), "float32")
         for text in ("512", "1024", "2048", "4096", "8192")
     )
+    settled = partial(selection.settled, device=Device(GPU, (9, 0)), run=lambda *_: ())
     found, (used, old) = settled(cases, True)
     own = autotuned().with_parameters()
     assert found[1].parameters == own
     assert found[3].parameters == {**own, "BK": 8}
-    assert "BM=64 at 2048 (the best of an unfinished search); BK=8 at 4096; BK=8 at 8192" in used
+    assert "BM=64 at 2048 (the fastest of 246 that were timed); BK=8 at 4096; BK=8 at 8192" in used
     assert "--no-tuned" in used
     assert "at 1024 is for another version of autotuned and is not used" in old
     assert "512" not in used + old
@@ -315,42 +318,92 @@ def test_an_entry_of_another_source_is_not_used_and_said_once(
     assert ([case.parameters for case in plain], lines) == ([own] * 5, [])
 
 
-def test_a_rung_with_a_model_runs_as_that_chooses_where_no_search_was(
+def test_what_a_model_names_is_timed_once_and_the_fastest_is_kept() -> None:
+    rung, problem = find_rung("gemm_tensor/wgmma_fitted"), problem_for("gemm_tensor")
+    sizes = [problem.parse_size(size) for size in ("3000", "3000", "1000x1000x64")]
+    cases = tuple(case_of(rung, size, "bfloat16") for size in sizes)
+    asked: list[tuple[object, ...]] = []
+
+    def run(function: Any, tasks: Any) -> Any:
+        """The second of the model's settings is the fastest; the last size fails."""
+        assert function is timing.promising_timed
+        asked[:] = list(tasks)
+        first, second, *_ = [each for _, each in rung.promising(cases[0].dims, 132)]
+        yield Done(1, error=EnvironmentProblem("the GPU ran out of memory"))
+        yield Done(0, [(50.0, second), (51.0, first)])
+
+    settled = partial(selection.settled, device=Device(GPU, (9, 0), sm_count=132), run=run)
+    (one, again, other), lines = settled(cases, True)
+    assert asked == [("gemm_tensor/wgmma_fitted", size, "bfloat16") for size in sizes[1:]]
+    assert one.parameters == again.parameters == rung.promising(one.dims, 132)[1][1]
+    assert other.parameters == rung.with_parameters()
+    text = "\n".join(lines)
+    assert "at 1000x1000x64 could not be timed, so it runs as its file says: the GPU ran" in text
+    assert "at 3000 (the fastest of 2 that were timed)" in text
+
+    asked.clear()
+    (kept,), _ = settled(cases[:1], True)
+    assert kept == one
+    assert settled(cases[:1], False)[0][0].parameters == rung.with_parameters()
+    assert settled((one,), True) == ((one,), []), "--param goes before it"
+    assert not asked, "timed once"
+    mine = {**one.parameters, "BAND": 4}
+    found = tuned.TunedEntry(*one_key(one), mine, 1.0, 9, one.source, "", "")
+    tuned.store(GPU, [found])
+    assert settled(cases[:1], True)[0][0].parameters == mine, "a search goes before it"
+
+
+def one_key(case: RunCase) -> tuple[str, str, str, str]:
+    return case.family, case.rung, case.size, case.dtype
+
+
+def test_the_settings_of_a_model_are_verified_and_timed_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "ncu_toolkit.kernel.gpu.cuda.device", lambda: Device(GPU, (9, 0), sm_count=132)
-    )
-    rung = find_rung("gemm_tensor/wgmma_fitted")
-    problem = problem_for("gemm_tensor")
-    cases = tuple(case_of(rung, problem.parse_size(size), "bfloat16") for size in ("3000", "3072"))
-    (first, second), (line,) = settled(cases, True)
-    for case in (first, second):
-        assert case.parameters == rung.modelled(case.dims, 132)[0][1]
-    assert line.startswith("wgmma_fitted runs as its model chooses, with BN=192")
-    assert "at 3000; " in line
-    mine = replace(first, parameters=rung.with_parameters({"BAND": 4}))
-    assert settled((mine,), True) == ((mine,), []), "--param goes before it"
-    (plain, _), lines = settled(cases, False)
-    assert (plain.parameters, lines) == (rung.with_parameters(), [])
+    """With a stopwatch that has the times."""
+    rung = find_rung("gemm_fp32/register_blocked_tma")
+    size = problem_for("gemm_fp32").parse_size("3000")
+    names = [each for _, each in rung.promising(size.as_dict(), 132)]
+    assert len(names) > 1
+    done: list[str] = []
+    verified: list[Mapping[str, int]] = []
+
+    def bind(rung: object, space: object, parameters: Mapping[str, int]) -> Any:
+        assert done == ["built"], "in parallel, before they are bound"
+        verified.append(parameters)
+        return SimpleNamespace(run=None)
+
+    def in_turns(xp: object, runs: list[Any]) -> list[float]:
+        assert verified == names
+        return [float(len(runs) - index) for index in range(len(runs))]
+
+    gpu = Device(GPU, (9, 0), sm_count=132)
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.device", lambda: gpu)
+    monkeypatch.setattr("ncu_toolkit.kernel.gpu.cuda.cupy", lambda: None)
+    monkeypatch.setattr(timing.nvcc, "build_many", lambda requests: done.append("built"))
+    monkeypatch.setattr(timing, "Workspace", lambda *of: of)
+    monkeypatch.setattr(timing, "bind_verified", bind)
+    monkeypatch.setattr(timing, "in_turns", in_turns)
+    ranked = timing.promising_timed("gemm_fp32/register_blocked_tma", size, "float32")
+    assert [each for _, each in ranked] == names[::-1]
 
 
-def test_an_unfinished_search_is_kept_but_replaces_no_finished_one(tmp_path: Path) -> None:
-    found = entry(BK=8)
+def test_an_unfinished_search_is_kept_but_replaces_no_finished_one() -> None:
+    found, folder = entry(BK=8), tuned.own_folder()
     for each, best in (
         (replace(found, finished=False), 8),
         (entry(BK=32), 32),
         (replace(found, finished=False), 32),
     ):
-        tuned.store_search(GPU, each, {"landscape of": each.parameters["BK"]}, tmp_path)
-        table = tuned.read_table(tmp_path / tuned.file_name(GPU))
+        tuned.store_search(GPU, each, {"landscape of": each.parameters["BK"]})
+        table = tuned.read_table(folder / tuned.file_name(GPU))
         assert table is not None
         assert [kept.parameters["BK"] for kept in table.entries] == [best]
-        assert json.loads((tmp_path / tuned.landscape_name(GPU, *each.key)).read_text()) == {
+        assert json.loads((folder / tuned.landscape_name(GPU, *each.key)).read_text()) == {
             "landscape of": best
         }
-    tuned.store_search(GPU, replace(found, finished=False, source="other"), {}, tmp_path)
-    table = tuned.read_table(tmp_path / tuned.file_name(GPU))
+    tuned.store_search(GPU, replace(found, finished=False, source="other"), {})
+    table = tuned.read_table(folder / tuned.file_name(GPU))
     assert table is not None
     assert not table.entries[0].finished
 

@@ -3,14 +3,13 @@ heuristics name; here all that they name are timed. CuPy has no binding, so ctyp
 that CuPy's cuBLAS has loaded."""
 
 import ctypes
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ncu_toolkit.base.core.errors import EnvironmentProblem, KernelProblem
 from ncu_toolkit.kernel.ladder.problems.base import Array
+from ncu_toolkit.kernel.ladder.turns import in_turns
 
 #: Algorithms asked of the heuristics.
 ALGORITHMS: Final = 8
@@ -24,11 +23,6 @@ _PREFER_REDUCTION = 3  # CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
 #: CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts are added up in float32, as `cublas` is
 #: asked to, and not in the output, in its type (_INPLACE, _OUTPUT_TYPE).
 _FLOAT32_REDUCTION = 2
-#: Turns of all algorithms that took less than _NEAR times the shortest at first, one turn where a run
-#: takes longer than _LONG_US; microseconds of runs in a row in each, and the most runs.
-_TURNS, _NEAR, _LONG_US, _ROW_US, _LONGEST_ROW = 3, 1.25, 3000.0, 200.0, 16
-#: Bytes to fill first: about 100 microseconds on an H200.
-_BUSY: Final = 2**28
 
 
 class _Heuristic(ctypes.Structure):
@@ -139,35 +133,6 @@ def fastest(
 
         return run
 
-    return _fastest(xp, [bound(each) for each in usable])
-
-
-def _fastest(xp: Any, runs: list[Callable[[], None]]) -> Callable[[], None]:
-    """The one of the least median time."""
-    if len(runs) == 1:
-        return runs[0]
-    busy = xp.empty(_BUSY, dtype=xp.uint8)
-
-    def time_us(run: Callable[[], None], count: int) -> float:
-        start, end = xp.cuda.Event(), xp.cuda.Event()
-        busy.fill(0)  # meanwhile the CPU enqueues what is timed
-        start.record()
-        for _ in range(count):
-            run()
-        end.record()
-        end.synchronize()
-        spent = float(xp.cuda.get_elapsed_time(start, end)) * 1e3
-        time.sleep(min(spent * 1e-6, 0.05))
-        return spent / count
-
-    for run in runs:
-        run()
-    once = [time_us(run, 1) for run in runs]
-    runs = [run for run, first in zip(runs, once, strict=True) if first < _NEAR * min(once)]
-    row = max(1, min(_LONGEST_ROW, int(_ROW_US / min(once))))
-    turns = _TURNS if min(once) < _LONG_US else 1
-    times: list[list[float]] = [[] for _ in runs]
-    for turn in range(turns):
-        for index in range(len(runs))[:: -1 if turn % 2 else 1]:
-            times[index].append(time_us(runs[index], row))
-    return runs[min(range(len(runs)), key=lambda index: statistics.median(times[index]))]
+    runs = [bound(each) for each in usable]
+    times = in_turns(xp, runs) if len(runs) > 1 else [0.0]
+    return runs[times.index(min(times))]

@@ -1,7 +1,10 @@
 """What the families of matrix products share."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
+
+import numpy
 
 from ncu_toolkit.kernel.ladder.problems._cublaslt import Operand, fastest
 from ncu_toolkit.kernel.ladder.problems.base import (
@@ -15,6 +18,12 @@ from ncu_toolkit.kernel.ladder.problems.base import (
 
 #: CuPy's names of cudaDataType_t.
 _TYPES = {"float32": "CUDA_R_32F", "bfloat16": "CUDA_R_16BF", "float16": "CUDA_R_16F"}
+#: Bytes: TMA takes only row pitches that are a multiple of them (CUDA Driver API,
+#: cuTensorMapEncodeTiled).
+PITCH_BYTES = 16
+#: cublasMath_t's CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION (cublas_api.h), which CuPy has no
+#: name for: where cuBLAS splits K, it adds the parts in float32 and not in the output's type.
+_FLOAT32_REDUCTION = 16
 
 
 class Gemm(Problem):
@@ -57,6 +66,34 @@ class Gemm(Problem):
     def flops(self, case: Case) -> float:
         m, n, k = extents(case)
         return 2.0 * m * n * k
+
+    def library_cublas(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
+        """cublasSgemm, of 16 bits cublasGemmEx, on A and B as they lie. Its column-major view of the
+        three arrays is C^T = B^T A^T. Sums of parts stay in float32: by default cuBLAS may round each
+        of them to the output's type, and did at 4097, beyond what one rounding explains
+        (docs/decisions/20-tops.md)."""
+        cublas: Any = importlib.import_module("cupy_backends.cuda.libs.cublas")
+        handle, short = case.xp.cuda.device.get_cublas_handle(), case.dtype != "float32"
+        multiply = cublas.gemmEx if short else cublas.sgemm
+        mode = _FLOAT32_REDUCTION if short else cublas.CUBLAS_DEFAULT_MATH
+        kind = (getattr(case.xp.cuda.runtime, _TYPES[case.dtype]),) if short else ()
+        how = (cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT) if short else ()
+        m, n, k = extents(case)
+        # Read by the host in every call: the closure keeps them.
+        one, zero = numpy.ones(1, numpy.float32), numpy.zeros(1, numpy.float32)
+        a, b, c = ((arrays[name].data.ptr, *kind) for name in "ABC")
+        plain = cublas.CUBLAS_OP_N
+
+        def run() -> None:
+            # Set each time: CuPy's own routines share this handle, and CUPY_TF32 makes them change
+            # its mode.
+            cublas.setMathMode(handle, mode)
+            multiply(
+                handle, plain, plain, n, m, k, one.ctypes.data, *b, n, *a, k,
+                zero.ctypes.data, *c, n, *how,
+            )  # fmt: skip
+
+        return run
 
     def library_cublaslt(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
         """The fastest of cuBLASLt's algorithms, with sums in float32."""

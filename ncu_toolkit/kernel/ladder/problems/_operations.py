@@ -69,7 +69,7 @@ class Operation(msgspec.Struct, kw_only=True):
 
     def flops(self) -> float:
         """Useful operations."""
-        return self.work * self.count
+        return self.work * self.scalars()["count"]
 
 
 def positive(y: Array, roundings: int, words: str = "") -> Expected:
@@ -324,9 +324,6 @@ class TileTranspose(Operation):
         y = x["x"].reshape(-1, 32, 32).swapaxes(1, 2).astype(xp.float64)
         return Expected(xp.ascontiguousarray(y).reshape(-1), 0, "elements are only moved")
 
-    def flops(self) -> float:
-        return float(self.scalars()["count"])
-
 
 class Matmul(Operation):
     """C (rows x cols, float32) = A (rows x k) W (k x cols); rows padded to a multiple of 64.
@@ -464,6 +461,7 @@ class LaneLayout(Operation):
     """Lanes of a block of x by y threads, and who shuffles say their neighbours are: exact. y[0]
     the lane, y[1..3] x + 256 y of a neighbour."""
 
+    work = 4.0
     x: int = 1
     y: int = 1
 
@@ -484,6 +482,3 @@ class LaneLayout(Operation):
 
         values = xp.stack([lane, who(lane + 1), who(lane + self.x), who(lane ^ 1)])
         return Expected(values, 0, "lane numbers are exact")
-
-    def flops(self) -> float:
-        return 4.0 * self.scalars()["count"]

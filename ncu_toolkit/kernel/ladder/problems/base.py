@@ -216,9 +216,11 @@ class Problem(ABC):
         it is compiled for; without a size, of the family's usual one."""
         return {f"ELEM_{dtype.upper()}": "1"}
 
-    @abstractmethod
     def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
-        """Every array a rung of this family may name; only those named are allocated."""
+        """Every array a rung of this family may name, an input x and an output y of all dimensions
+        unless the family says otherwise; only those named are allocated."""
+        shape = tuple(extent for _, extent in case.size.dims)
+        return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(shape, case.dtype, "output")}
 
     def scalars(self, case: Case) -> Mapping[str, Scalar]:
         """Scalar arguments by name, the dimensions unless the family says otherwise."""

@@ -39,9 +39,9 @@ class Elementwise(Problem):
         return self.operation(case.options) == "gelu"
 
     def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
-        shape = (case["rows"], case["cols"])
         if self.gelu(case):
-            return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(shape, case.dtype, "output")}
+            return super().arrays(case)
+        shape = (case["rows"], case["cols"])
         rgb, gray = (*shape, 3), ArraySpec(shape, "uint8", "output")
         return {"rgb": ArraySpec(rgb, "uint8", below=256), "gray": gray}
 

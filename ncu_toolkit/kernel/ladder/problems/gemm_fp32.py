@@ -1,23 +1,16 @@
 """The FP32 GEMM family: C = A B, all row-major float32, every multiply-add in float32 (no TF32)."""
 
-import importlib
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import numpy
+from collections.abc import Mapping
 
 from ncu_toolkit.base.hardware.specs import padded
-from ncu_toolkit.kernel.ladder.problems._gemm import Gemm, extents
+from ncu_toolkit.kernel.ladder.problems._gemm import PITCH_BYTES, Gemm, extents
 from ncu_toolkit.kernel.ladder.problems.base import MAX_DIMENSION, UNIT, Array, Case, Expected
 
 #: How many standard deviations a rounding error or a partial sum may stray. Hoeffding: one strays
 #: further with a probability of at most 2 exp(-LAMBDA^2 / 2) = 4e-22, so that of the 1e12 roundings
 #: of a product at 8192 none will.
 LAMBDA = 10.0
-#: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
-#: API, cuTensorMapEncodeTiled).
-PITCH_ELEMENTS = 4
 
 
 class GemmFp32(Gemm):
@@ -42,8 +35,8 @@ class GemmFp32(Gemm):
         m, n, k = extents(case)
         return {
             "B_col": (n, k),
-            "A_pitched": (m, padded(k, PITCH_ELEMENTS)),
-            "B_pitched": (k, padded(n, PITCH_ELEMENTS)),
+            "A_pitched": (m, padded(k, PITCH_BYTES // 4)),
+            "B_pitched": (k, padded(n, PITCH_BYTES // 4)),
         }
 
     def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
@@ -83,28 +76,6 @@ class GemmFp32(Gemm):
         float64 arrays like C that `compare` makes."""
         m, n, k = extents(case)
         return (4.0 + 8.0 + 8.0) * (m * k + k * n) + (2 + 6) * 8.0 * m * n
-
-    def library_cublas(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
-        """cuBLAS SGEMM into the existing C, in float32 arithmetic.
-
-        cuBLAS counts matrices column-major, where a row-major array is its own transpose: C^T = B^T
-        A^T needs no transposed copy."""
-        cublas: Any = importlib.import_module("cupy_backends.cuda.libs.cublas")
-        m, n, k = extents(case)
-        handle = case.xp.cuda.device.get_cublas_handle()
-        one, zero = numpy.ones(1, dtype=numpy.float32), numpy.zeros(1, dtype=numpy.float32)
-        a, b, c = (arrays[key].data.ptr for key in "ABC")
-
-        def run() -> None:
-            # Set each time: CuPy's own routines share this handle, and CUPY_TF32 makes them change
-            # its mode.
-            cublas.setMathMode(handle, cublas.CUBLAS_DEFAULT_MATH)
-            cublas.sgemm(
-                handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k,
-                one.ctypes.data, b, n, a, k, zero.ctypes.data, c, n,
-            )  # fmt: skip
-
-        return run
 
 
 PROBLEM = GemmFp32()

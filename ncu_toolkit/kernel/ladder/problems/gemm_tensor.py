@@ -3,14 +3,11 @@ cores compute it.
 
 NumPy and CuPy have no bfloat16, so it is carried as uint16 bit patterns."""
 
-import importlib
 import math
-from collections.abc import Callable, Mapping
-
-import numpy
+from collections.abc import Mapping
 
 from ncu_toolkit.base.hardware.specs import padded
-from ncu_toolkit.kernel.ladder.problems._gemm import Gemm, extents
+from ncu_toolkit.kernel.ladder.problems._gemm import PITCH_BYTES, Gemm, extents
 from ncu_toolkit.kernel.ladder.problems.base import (
     MAX_DIMENSION,
     UNIT,
@@ -20,9 +17,7 @@ from ncu_toolkit.kernel.ladder.problems.base import (
     from_bits,
 )
 
-#: Elements in 16 bytes: TMA takes only row pitches that are a multiple of 16 bytes (CUDA Driver
-#: API, cuTensorMapEncodeTiled).
-PITCH_ELEMENTS = 8
+PITCH_ELEMENTS = PITCH_BYTES // 2
 #: Elements in a line of the L2, 128 bytes.
 LINE_ELEMENTS = 64
 #: Largest rounding error where the output is subnormal: half of the smallest subnormal. bfloat16
@@ -31,9 +26,6 @@ SUBNORMAL = {"bfloat16": 2.0**-134, "float16": 2.0**-25}
 #: Probability, over all random inputs, that some partial sum passes `partial_sum_bound` and a right
 #: result might be called wrong.
 _RISK = 1e-6
-#: cublasMath_t's CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION (cublas_api.h), which CuPy has no
-#: name for: where cuBLAS splits K, it adds the parts in float32 and not in the output's type.
-_FLOAT32_REDUCTION = 16
 #: Fewest products that a tensor core adds in one step (Volta's 4; later ones add 8 or 16, so take
 #: fewer steps).
 _PRODUCTS_PER_STEP = 4
@@ -89,31 +81,6 @@ class GemmTensor(Gemm):
         four float64 temporaries of `compare`."""
         m, n, k = extents(case)
         return 12.0 * (m * k + k * n) + (2 * 8 + 4 + 4 * 8) * float(m * n)
-
-    def library_cublas(self, case: Case, arrays: Mapping[str, Array]) -> Callable[[], None]:
-        """cublasGemmEx on A and B as they lie. Its column-major view of the three arrays is C^T =
-        B^T * A^T. Sums of parts stay in float32: by default cuBLAS may round each of them to the
-        output's type, and did at 4097, beyond what one rounding explains
-        (docs/decisions/20-tops.md)."""
-        runtime = case.xp.cuda.runtime
-        element = runtime.CUDA_R_16BF if case.dtype == "bfloat16" else runtime.CUDA_R_16F
-        m, n, k = extents(case)
-        a, b, c = (arrays[name] for name in "ABC")
-        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
-        handle = case.xp.cuda.device.get_cublas_handle()
-        # Read by the host in every call: the closure keeps them.
-        one, zero = numpy.ones(1, numpy.float32), numpy.zeros(1, numpy.float32)
-
-        def call() -> None:
-            # Set each time: CuPy's own routines and other ladders share this handle.
-            cublas.setMathMode(handle, _FLOAT32_REDUCTION)
-            cublas.gemmEx(
-                handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k,
-                one.ctypes.data, b.data.ptr, element, n, a.data.ptr, element, k,
-                zero.ctypes.data, c.data.ptr, element, n, cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT,
-            )  # fmt: skip
-
-        return call
 
 
 def partial_sum_bound(m: int, n: int, k: int) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from ncu_toolkit.kernel.ladder.problems._cub import LinearProblem, device_call
-from ncu_toolkit.kernel.ladder.problems.base import Array, ArraySpec, Case, Expected
+from ncu_toolkit.kernel.ladder.problems.base import Array, Case, Expected
 
 
 class Scan(LinearProblem):
@@ -22,10 +22,6 @@ class Scan(LinearProblem):
     dtypes = ("int32",)
     baseline = "cub_scan"
     record_sizes = ("2^28",)
-
-    def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
-        shape = (case["n"],)
-        return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(shape, case.dtype, "output")}
 
     def reference(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Expected]:
         """The sums in 64 bits, modulo 2^32, exactly."""

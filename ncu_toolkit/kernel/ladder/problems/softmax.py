@@ -38,10 +38,6 @@ class Softmax(Problem):
     record_sizes = ("262144x1024", "8192x32768")
     largest_extent = 2**30
 
-    def arrays(self, case: Case) -> Mapping[str, ArraySpec]:
-        shape = (case["rows"], case["cols"])
-        return {"x": ArraySpec(shape, case.dtype), "y": ArraySpec(shape, case.dtype, "output")}
-
     def fill(self, case: Case, rng: Any, name: str, spec: ArraySpec) -> Array:
         """Uniform in [-8, 8) plus a shift of its row, uniform in [-100, 100)."""
         low, rows = -_SHIFT - _WIDTH / 2, spec.shape[0]
