@@ -64,7 +64,9 @@ HEADINGS: Final = {
     "ninth-now": "The ninth sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
-SEALED: Final = ("sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+SEALED: Final = (
+    "sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+)  # fmt: skip
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {
     "now": "sealed", **{f"{each}-now": each for each in SEALED[1:]}
