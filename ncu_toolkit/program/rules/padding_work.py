@@ -35,6 +35,7 @@ from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Work on padding"
 RAGGED: Final = Threshold(0.5, "of the longest row of a batch is what its mean row fills: from uniform lengths on, sorting gains little")  # fmt: skip
+WIDE: Final = Threshold(0.75, "of the width is what the longest row fills: padding to it gains little, so rows are packed")  # fmt: skip
 #: What takes as long however long the rows are.
 _ALIKE: Final = ("optimizer", "collective")
 #: What grows with the square of the columns.
@@ -54,7 +55,10 @@ def find(s: StepFacts) -> StepOutcome:
         fact("empty_columns", "Empty columns", 1 - used, "fraction", "Part of the width of these batches in which no row has an element."),
     )  # fmt: skip
     ragged = kept < RAGGED.value * used
-    part = (used + kept) / 2 if ragged else used
+    part, how = (used + kept) / 2 if ragged else used, "Batches are as wide as their longest row"
+    how += ", and sorting by length halves the padding that is left" * ragged
+    if ragged and used >= WIDE.value:
+        part, how = kept, "Rows are packed, without padding"
     tokens = ': padding="longest" of a tokenizer, DataCollatorWithPadding' * (
         "attention" in seen.mask
     )
@@ -70,9 +74,7 @@ def find(s: StepFacts) -> StepOutcome:
         ops=kernels,
         where=(seen.line,) if seen.line else (),
         evidence=evidence,
-        arithmetic="Batches are as wide as their longest row"
-        + ", and sorting by length halves the padding that is left" * ragged
-        + f": kernels other than the optimizer's take {units.percent(part, 2)} of their time, and those of attention the square of that.",
+        arithmetic=f"{how}: kernels other than the optimizer's take {units.percent(part, 2)} of their time, and those of attention the square of that.",
         advice=(
             *("Pad each batch to its longest row, not to a fixed length" + tokens + ".",) * (used < 1),
             *("Put rows of about the same length into a batch: sort or bucket by length (group_by_length=True of Trainer).",) * ragged,
