@@ -59,9 +59,9 @@ def find(s: StepFacts) -> StepOutcome:
     how += ", and sorting by length halves the padding that is left" * ragged
     if ragged and used >= WIDE.value:
         part, how = kept, "Rows are packed, without padding"
-    tokens = ': padding="longest" of a tokenizer, DataCollatorWithPadding' * (
-        "attention" in seen.mask
-    )
+    text = "attention" in seen.mask
+    tokens = ': padding="longest" of a tokenizer, DataCollatorWithPadding' * text
+    trainer = " (group_by_length=True of Trainer)" * text
     kernels = [at for at, x in enumerate(s.classes) if s.launches[at] and x not in _ALIKE]
     if not s.worth(s.us(kernels) * (1 - part)):
         return s.ruled_out(f"{padding} of the first batches are padding.", *evidence)
@@ -77,7 +77,7 @@ def find(s: StepFacts) -> StepOutcome:
         arithmetic=f"{how}: kernels other than the optimizer's take {units.percent(part, 2)} of their time, and those of attention the square of that.",
         advice=(
             *("Pad each batch to its longest row, not to a fixed length" + tokens + ".",) * (used < 1),
-            *("Put rows of about the same length into a batch: sort or bucket by length (group_by_length=True of Trainer).",) * ragged,
+            *(f"Put rows of about the same length into a batch: sort or bucket by length{trainer}.",) * ragged,
             "Without any padding: nested tensors (torch.nested), or FlashAttention with cu_seqlens.",
         ),
     )  # fmt: skip
