@@ -74,7 +74,7 @@ def find(s: StepFacts) -> StepOutcome:
         ops=kernels,
         where=(seen.line,) if seen.line else (),
         evidence=evidence,
-        arithmetic=f"{how}: kernels other than the optimizer's take {units.percent(part, 2)} of their time, and those of attention the square of that.",
+        arithmetic=f"{how}: kernels other than the optimizer's take {units.percent(part, 2)} of their time, those of attention the square of that.",
         advice=(
             *("Pad each batch to its longest row, not to a fixed length" + tokens + ".",) * (used < 1),
             *(f"Put rows of about the same length into a batch: sort or bucket by length{trainer}.",) * ragged,
