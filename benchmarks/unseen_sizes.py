@@ -283,7 +283,7 @@ def main() -> int:
                 for size in sizes
             }
             for size, found in chosen[top].items():
-                words = [f"{label(e, rung)}" + (f" {us:.1f}" if us else "") for us, e in found]
+                words = [label(e, rung) + (f" {us:.1f}" if us else "") for us, e in found]
                 print(f"{top} {size}: {'; '.join(words)}", flush=True)
         (asked.out / "predictions.json").write_text(json.dumps(chosen, indent=1) + "\n")
         return 0

@@ -137,10 +137,10 @@ def runnable_here(cases: Cases, device: Device) -> tuple[Cases, tuple[Skipped, .
 
 
 def settled(cases: Cases, use_tuned: bool, device: Device, run: Run) -> tuple[Cases, list[str]]:
-    """The cases with their parameters, and lines that tell the user which kernels run so: those tuned
-    for a GPU and size where there are any, else the fastest of those that the rung's model names,
-    which `run` of an executor times. Raises InputProblem: a table of tuned parameters cannot be
-    read."""
+    """The cases with their parameters, and lines that tell the user which kernels run with others than
+    their file's. These are tuned for the GPU and size, or else the fastest of the settings that the
+    rung's model proposes, timed by `run` (`Executor.run`) and kept. Raises InputProblem: a table of
+    tuned parameters cannot be read. Raises EnvironmentProblem: none can be written."""
     gpu = device.name
     done: list[RunCase] = []
     sizes: dict[tuple[str, str, str], list[str]] = {}
@@ -167,9 +167,9 @@ def _time_promising(cases: Cases, gpu: str, run: Run) -> list[str]:
         if not case.parameters and (rung := rung_of(case)).model
         if not tuned.lookup(rung, case.size, case.dtype, gpu)
     }
-    lines = []
+    lines, alike = [], list(waiting.values())
     for done in run(timing.promising_timed, waiting) if waiting else ():
-        case = list(waiting.values())[done.index]
+        case = alike[done.index]
         if done.error is not None:
             what = f"what the model of {case.rung} names at {case.size} could not be timed"
             lines.append(f"{what}, so it runs as its file says: {done.error.message}")

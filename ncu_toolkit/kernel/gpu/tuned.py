@@ -42,8 +42,8 @@ class TunedEntry:
     created: str
     tool_version: str
     finished: bool = True
-    """Whether a search came to its end; if not, these are the best parameters of those that it had
-    timed, or of those that the kernel's model names."""
+    """Whether a search was completed. If not, these are the fastest parameters timed so far, by a
+    search or from the settings that the kernel's model proposes."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:

@@ -241,12 +241,12 @@ def _alone(frame: Any) -> bool:
     """Whether a frame's line does nothing on a GPU but the call that runs: what it launches is the
     call's. A property is no call."""
     code, work = frame.f_code, ("CALL", "BINARY", "UNARY", "COMPARE")
-    names = [opcode.opname[at] for at in code.co_code[::2]]
+    names: list[str] = [opcode.opname[at] for at in code.co_code[::2]]
     places = zip(names, code.co_positions(), strict=False)
     on = [name for name, (line, *_) in places if line == frame.f_lineno]
-    several = sum(name.startswith(work) and "INTRINSIC" not in name for name in on) != 1
+    calls = sum(name.startswith(work) and "INTRINSIC" not in name for name in on)
     runs = [name for name in names[: frame.f_lasti // 2 + 1] if name != "CACHE"]
-    return not several and runs[-1].startswith("CALL")
+    return calls == 1 and runs[-1].startswith("CALL")
 
 
 class Batches:
