@@ -6,7 +6,8 @@ save together is the step with all fixes at once.
 
 Order: by what they save, weighted by how sure the cause is (SURE): one called possible goes before a
 clear one only if it saves more than twice as much. Among like gains (ALIKE) a setting goes before a
-rewrite.
+rewrite, and before both a likely cause whose fix frees more of the GPU's time than it saves, since
+something else limits the step then: where the next limit makes gains alike, they say nothing.
 
 "Launch-bound" is what is left of the late launches. A finding of something more particular (an
 optimizer by parameter, a loop over items, read-backs, tiny copies) goes before it where such fixes
@@ -324,6 +325,12 @@ def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
         rewrite = not other.switch and other.measured_us is None and not other.good
         return rewrite and worth(setting) >= ALIKE.value * worth(other)
 
+    def more(each: StepFinding, other: StepFinding) -> bool:
+        tried = each.measured_us is not None or other.measured_us is not None
+        alike = each.ceiling_us >= ALIKE.value * other.ceiling_us and each.confidence != "low"
+        frees = ALIKE.value * each.frees_us
+        return alike and not tried and frees > max(each.ceiling_us, other.frees_us)
+
     order: list[StepFinding] = []
     for each in sorted(findings, key=lambda f: (f.good, -worth(f), f.rule, f.title)):
         at = len(order)
@@ -331,8 +338,11 @@ def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
             while at and goes_after(order[at - 1], each):
                 at -= 1
         order.insert(at, each)
-    for each in [each for each in order if each.before]:
-        first = next((i for i, other in enumerate(order) if other.rule in each.before), None)
+    for each in [*order]:
+        goes = (
+            i for i, other in enumerate(order) if other.rule in each.before or more(each, other)
+        )
+        first = next(goes, None)
         if first is not None and first < order.index(each):
             order.remove(each)
             order.insert(first, each)

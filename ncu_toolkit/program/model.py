@@ -76,6 +76,8 @@ class Call(Interval, frozen=True, array_like=True, gc=False):
     process: int = 0
     line: int = -1
     """The user's line that made it, by its place in `Trace.lines`; -1 if unknown."""
+    callers: int = -1
+    """The lines that called the function of that line, by their place in `Trace.callers`; -1 if unknown."""
 
 
 class Mark(Interval, frozen=True, array_like=True, gc=False):
@@ -138,8 +140,11 @@ class Result(msgspec.Struct, frozen=True):
     calls: int
     same: bool
     """Whether all that were compared returned the same values."""
-    within: tuple[int, ...]
-    """Places in `Trace.results` of the functions that were running whenever it was called."""
+    caller: str = ""
+    """The user's line that called it then, as in `Trace.lines`; empty of a package's, and if unknown."""
+    within: tuple[int, ...] = ()
+    """Places in `Trace.results` of the functions that were running whenever it was called, in recordings
+    without `Trace.callers`."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +163,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     """Lines of the user's code: `train.py:33`."""
+    callers: tuple[tuple[int, ...], ...] = ()
+    """Lines that called one another, by places in `lines`, the outermost first, where results were compared."""
     samples: tuple[Sample, ...] = ()
     """Python's stacks on threads of the program and of its worker processes. Where a profiler
     recorded every function, only those of time in which the GPUs idle are kept."""
@@ -361,6 +368,8 @@ class StepFinding(msgspec.Struct, frozen=True, kw_only=True):
     and of all findings but the first."""
     measured_us: float | None = None
     """What a try saved; None where none was made."""
+    frees_us: float = 0.0
+    """What goes of the time of `ops`: more than it saves where something else limits the step then."""
     ops: tuple[int, ...] = ()
     """Places in `Step.ops` whose time it would change."""
     gaps: tuple[int, ...] = ()

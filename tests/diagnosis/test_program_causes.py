@@ -396,10 +396,10 @@ def test_without_a_mask_nothing_is_said_of_padding() -> None:
 
 #: A step that calls `factorise`, which calls `distances`, and then `estimate`.
 _RESULTS = (
-    Result("factorise", "krige.py", 10, 20, 8, True, (3,)),
-    Result("distances", "krige.py", 1, 8, 8, True, (0, 3)),
-    Result("estimate", "krige.py", 22, 30, 2, False, (3,)),
-    Result("step", "krige.py", 32, 40, 2, False, ()),
+    Result("factorise", "krige.py", 10, 20, 8, True, "", (3,)),
+    Result("distances", "krige.py", 1, 8, 8, True, "", (0, 3)),
+    Result("estimate", "krige.py", 22, 30, 2, False, "", (3,)),
+    Result("step", "krige.py", 32, 40, 2, False),
 )
 
 
@@ -435,6 +435,50 @@ def test_what_returns_the_same_again_is_to_be_computed_once() -> None:
 )
 def test_nothing_is_repeated_where_that_is_not_known(results: Sequence[Result]) -> None:
     assert of_rule(_krige(results), "repeated-work") is None
+
+
+#: A frozen `encode` is called at two lines of `step`, with the same images at one of them.
+_AT_LINES = (
+    Result("encode", "clan.py", 10, 14, 8, True, "clan.py:20"),
+    Result("self.layers", "clan.py", 12, 12, 4, False),
+    Result("encode", "clan.py", 10, 14, 2, False, "clan.py:21"),
+    Result("step", "clan.py", 16, 24, 2, False, "clan.py:30"),
+)
+
+
+def _clan(results: Sequence[Result]) -> ProgramDiagnosis:
+    made = programs.Machine("clan.py")
+    for _ in range(6):
+        for grid in (5_000, 7_000, 3_000, 4_000):
+            made.launch(programs.MUL, grid / 10, grid, line="clan.py:12")
+    trace = made.trace()
+    launches = [at for at, call in enumerate(trace.calls) if call.kind == "launch"]
+    chain = {at: n // 2 % 2 for n, at in enumerate(launches)}
+    return diagnosed(
+        msgspec.structs.replace(
+            trace,
+            lines=("clan.py:12", "clan.py:30", "clan.py:20", "clan.py:21"),
+            callers=((1, 2), (1, 3)),
+            calls=tuple(
+                msgspec.structs.replace(call, callers=chain.get(at, -1))
+                for at, call in enumerate(trace.calls)
+            ),
+            results=tuple(results),
+        )
+    )
+
+
+def test_a_function_may_return_the_same_at_one_of_its_lines() -> None:
+    first = _clan(_AT_LINES).findings[0]
+    assert first.rule == "repeated-work"
+    assert first.where == ("clan.py:20",)
+    assert first.advice[0].startswith("Call encode (called at clan.py:20) once before the loop")
+    assert first.ceiling_us == pytest.approx(1200, rel=0.05)
+
+
+def test_a_function_that_changes_at_both_lines_is_not_repeated() -> None:
+    others = [msgspec.structs.replace(each, same=False) for each in _AT_LINES]
+    assert of_rule(_clan(others), "repeated-work") is None
 
 
 def test_an_update_written_out_is_replaced() -> None:

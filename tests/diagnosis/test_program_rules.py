@@ -512,6 +512,29 @@ def test_a_setting_goes_before_a_rewrite_of_like_gain() -> None:
         assert ordered([rewrite, setting, waits])[0].rule == "small"
 
 
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({}, "gathers"),
+        ({"ceiling_us": 7.0}, "products"),  # saves clearly less
+        ({"frees_us": 12.0}, "products"),  # saves what it frees
+        ({"frees_us": 70.0, "confidence": "low"}, "products"),
+        ({"measured_us": 9.0}, "products"),
+    ],
+)
+def test_where_another_limit_makes_gains_alike_what_frees_more_time_goes_first(
+    changes: dict[str, float | str], first: str
+) -> None:
+    setting = StepFinding(
+        rule="products", title="", summary="", confidence="high", ceiling_us=10.0, frees_us=11.0, switch="tf32"
+    )  # fmt: skip
+    gathers = msgspec.structs.replace(
+        setting, rule="gathers", confidence="medium", frees_us=70.0, switch=""
+    )
+    found = ordered([setting, msgspec.structs.replace(gathers, **changes)])
+    assert found[0].rule == first
+
+
 # ---- the engine ----------------------------------------------------------------------------------
 
 

@@ -385,7 +385,7 @@ def test_a_line_that_calls_a_package_is_compared(results: inside.Results, tmp_pa
     assert {_user(results, _tensor(fixed if at % 3 else near)) for at in range(9)} == {None}
     (row,) = _rows_of(results, tmp_path)
     line = _user.__code__.co_firstlineno + 1
-    assert row == Result("_package", __file__, line, line, 8, True, ())
+    assert row == Result("_package", __file__, line, line, 8, True)
 
 
 def test_a_line_that_does_more_is_not_compared(results: inside.Results, tmp_path: Path) -> None:
@@ -432,8 +432,8 @@ def test_results_that_differ_are_not_looked_at_again(
     results: inside.Results, tmp_path: Path
 ) -> None:
     code = forward.__code__
-    assert _returns(results, code, {"x": _tensor(np.arange(500.0))}) is None
-    assert _returns(results, code, {"x": _tensor(np.arange(500.0) + 1)}) is _STOP
+    wanted = [_returns(results, code, {"x": _tensor(np.arange(500.0) + at)}) for at in range(8)]
+    assert wanted == [None] * 7 + [_STOP]  # lines that call it may come later
     assert [(row.calls, row.same) for row in _rows_of(results, tmp_path)] == [(2, False)]
 
 
@@ -445,22 +445,75 @@ def test_what_is_no_array_of_a_gpu_is_left_alone(
     assert not _rows_of(results, tmp_path)
 
 
-def test_a_function_that_was_running_is_noted(results: inside.Results, tmp_path: Path) -> None:
-    for _ in range(8):
-        _inner(results)
-        _returns(results, _inner.__code__, _tensor([1.0, 2.0]))
-    inner, outer = _rows_of(results, tmp_path)
-    assert (inner.function, inner.within) == ("other", (1,))
-    assert (outer.function, outer.within) == ("_inner", ())
+def test_a_function_is_compared_by_the_line_that_calls_it(
+    results: inside.Results, tmp_path: Path
+) -> None:
+    """The features of the same images at one line, of other ones at the next."""
+    answers = [each for at in range(8) for each in _inner(results, at)]
+    same, others = _rows_of(results, tmp_path)
+    line = _inner.__code__.co_firstlineno + 1
+    assert (same.function, same.same, same.calls) == ("other", True, 8)
+    assert (others.function, others.same, others.calls) == ("other", False, 2)
+    assert [same.caller, others.caller] == [f"{__file__}:{line}", f"{__file__}:{line + 1}"]
+    assert answers == [None] * 14 + [_STOP] * 2
 
 
-def _inner(results: inside.Results) -> None:
-    results_of_other = _tensor([2.0, 3.0])
+def _inner(watch: inside.Results, at: int) -> list[Any]:
+    same = _returns(watch, other.__code__, _tensor(np.arange(500.0)))
+    return [same, _returns(watch, other.__code__, _tensor(np.arange(500.0) + at))]
 
-    def other_returns() -> None:
-        _returns(results, other.__code__, results_of_other)
 
-    other_returns()
+def test_a_function_is_compared_at_four_lines(results: inside.Results, tmp_path: Path) -> None:
+    value = _tensor(np.arange(500.0))
+    lines = "\n".join(["    returns(value)"] * 9)
+    scope: dict[str, Any] = {}
+    exec(compile(f"def calls(returns, value):\n{lines}", "calls.py", "exec"), scope)
+    results.known.add(id(scope["calls"].__code__))
+    for _ in range(40):
+        scope["calls"](lambda given: _returns(results, other.__code__, given), value)
+    rows = _rows_of(results, tmp_path)
+    assert [each.caller for each in rows] == [f"calls.py:{at}" for at in (2, 3, 4, 5)]
+    assert {each.calls for each in rows} == {8}
+    assert results.returns[id(other.__code__)] == 40 * 9
+
+
+#: A program, `train.py`: `main` calls `step`, which calls `encode` at two lines. What it does, by
+#: nanosecond: the function and line, as recorder.c writes them.
+_MAIN, _STEP, _ENCODE = 11, 22, 33
+_WENT = (
+    (_MAIN, 5), (_MAIN, 6), (_STEP, 20), (_ENCODE, 30), (_ENCODE, 31), (_STEP, 20), (_STEP, 21),
+    (_ENCODE, 30), (_ENCODE, 31), (_STEP, 21), (_MAIN, 6), (_ENCODE, 30), (_MAIN, 8), (0, 0), (_ENCODE, 30),
+)  # fmt: skip
+
+
+def _went(folder: Path, compared: bool = True) -> list[Any]:
+    layout: Any = [("at", "<i8"), ("code", "<u8"), ("thread", "<u4"), ("line", "<u4")]
+    rows = [(at, code, 7, line) for at, (code, line) in enumerate(_WENT)]
+    (folder / "7.lines").write_bytes(np.array(rows, layout).tobytes())
+    (folder / "7.places").write_text(f"{_MAIN} main.py\n{_STEP} step.py\n{_ENCODE} net.py\n")
+    if compared:
+        (folder / "7.results").touch()
+    lines = recorder._lines(recorder.RecordedProcess(7, folder / "7"))
+    return [[f"{file}:{line}" for file, line in lines(at, 7)] for at in range(len(_WENT))]
+
+
+def test_a_launch_has_the_lines_that_called_one_another(tmp_path: Path) -> None:
+    went = _went(tmp_path)
+    assert went[:3] == [["main.py:5"], ["main.py:6"], ["main.py:6", "step.py:20"]]
+    assert went[4] == ["main.py:6", "step.py:20", "net.py:31"]
+    assert went[5:7] == [["main.py:6", "step.py:20"], ["main.py:6", "step.py:21"]]
+    assert went[8] == ["main.py:6", "step.py:21", "net.py:31"]
+    assert went[10:] == [
+        ["main.py:6"],
+        ["main.py:6", "net.py:30"],
+        ["main.py:8"],
+        [],
+        ["net.py:30"],
+    ]
+
+
+def test_without_results_a_launch_has_its_own_line_alone(tmp_path: Path) -> None:
+    assert _went(tmp_path, compared=False)[4] == ["net.py:31"]
 
 
 def test_results_while_a_graph_is_captured_are_not_read(
@@ -486,12 +539,13 @@ def test_names_of_the_user_are_redacted_alike(tmp_path: Path, torch: SimpleNames
         made.launch(programs.MUL, 100.0, line="/home/ada/train.py:12")
     trace = msgspec.structs.replace(
         made.trace(),
-        results=(Result("step", "/home/ada/train.py", 10, 20, 8, True, ()),),
+        results=(Result("step", "/home/ada/train.py", 10, 20, 8, True, "/home/ada/train.py:3"),),
         padding=Padding("attention_mask of forward", "/home/ada/train.py:12", 4, 16, 8, 6),
     )
     plain = redacted(trace)
     assert plain.padding is not None
     assert plain.results[0].file + ":12" == plain.lines[0] == plain.padding.line
+    assert plain.results[0].caller == plain.results[0].file + ":3"
     assert "ada" not in plain.lines[0]
 
 

@@ -152,7 +152,7 @@ def trace_of(launches: Iterable[ReportedLaunch]) -> Trace:
         end = now + max(1, round((us or 0.0) * 1e3))
         made.devices[device] = device
         if line := launch.caller:
-            made.line(len(made.calls), line.file, line.line)
+            made.line(len(made.calls), (line.file, line.line))
             made.call(now, now, "cudaLaunchKernel", (0, launch.process), at)
         shape = LaunchShape(
             launch.kernel, launch.grid, launch.block, launch.registers, launch.shared_static,

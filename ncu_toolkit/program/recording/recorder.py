@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -140,6 +140,7 @@ _PROBLEMS: Final = (
 #: Makes one clock's times another's.
 Clock = Callable[[Any], Any]
 _Frames = Callable[[int], list[tuple[str, str, int]]]
+_Lines = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -463,7 +464,7 @@ def _add_arrays(builder: TraceBuilder, folder: Path) -> None:
         mask, line, width, *_ = rows[-1]
         full = (sum(each) for each in zip(*(row[3:] for row in rows), strict=True))
         builder.padding = Padding(mask, line, width, *full)
-    rows = _first(folder, "results", tuple[str, str, int, int, int, bool, tuple[int, ...]])
+    rows = _first(folder, "results", tuple[str, str, int, int, int, bool, str])
     builder.results = [Result(*row) for row in rows]
 
 
@@ -606,7 +607,7 @@ def _messages(process: RecordedProcess, kernels: Any) -> dict[int, tuple[int, st
 
 
 def _add_calls(
-    builder: TraceBuilder, process: RecordedProcess, place: int, line_at: Callable[[int, int], str]
+    builder: TraceBuilder, process: RecordedProcess, place: int, line_at: Callable[..., _Lines]
 ) -> dict[int, int]:
     """The host's calls, without those that the runtime makes of the driver: of each of these, the
     number of the one that made it."""
@@ -629,10 +630,8 @@ def _add_calls(
         until, outer = end, correlation
         name = process.calls.get((domain, cbid), f"call {domain}.{cbid}")
         builder.call(start, end, name, (thread, place), (place, correlation))
-        where = line_at(start, thread)
-        if where:
-            file, _, number = where.rpartition(":")
-            builder.line(len(builder.calls) - 1, file, int(number))
+        if lines := line_at(start, thread):
+            builder.line(len(builder.calls) - 1, *lines)
     return inside
 
 
@@ -715,28 +714,52 @@ def _samples(path: Path) -> tuple[list[tuple[int, ...]], _Frames, list[str]]:
     return rows, frames, notes
 
 
-def _lines(process: RecordedProcess) -> Callable[[int, int], str]:
-    """The user's line by time (CUPTI's clock) and thread; "" where none is known. A thread that runs
-    no Python, as that of autograd, has the line at which the main thread waits for it."""
+def _lines(process: RecordedProcess) -> Callable[[int, int], _Lines]:
+    """The user's line by time (CUPTI's clock) and thread, where results were compared after those that
+    called one another; empty where none is known. A thread that runs no Python, as that of autograd, has
+    the line at which the main thread waits for it."""
     try:
         raw = process.stem.with_suffix(".lines").read_bytes()
         places = process.stem.with_suffix(".places").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return lambda at, thread: ""
+        return lambda at, thread: ()
     layout: Any = [("at", "<i8"), ("code", "<u8"), ("thread", "<u4"), ("line", "<u4")]
     rows = numpy.frombuffer(raw[: len(raw) // 24 * 24], layout)
     files = {int(number): path for number, _, path in (each.partition(" ") for each in places)}
     times = _clock(process)(rows["at"].astype("i8"))
-    threads = {
-        int(thread): (times[rows["thread"] == thread], rows[rows["thread"] == thread])
-        for thread in numpy.unique(rows["thread"])
-    }
-    main = threads.get(process.number, (times[:0], rows[:0]))
+    compared = process.stem.with_suffix(".results").exists()
+    threads = {}
+    for thread in numpy.unique(rows["thread"]):
+        own = rows["thread"] == thread
+        threads[int(thread)] = times[own], rows[own], _callers(rows[own if compared else []], files)
+    main = threads.get(process.number, (times[:0], rows[:0], _callers(rows[:0], files)))
 
-    def found(at: int, thread: int) -> str:
-        began, mine = threads.get(thread, main)
+    def found(at: int, thread: int) -> _Lines:
+        began, mine, callers = threads.get(thread, main)
         before = int(began.searchsorted(at, "right")) - 1
         path = files.get(int(mine[before]["code"]), "") if before >= 0 else ""
-        return f"{path}:{mine[before]['line']}" if path else ""
+        return (*callers(before), (path, int(mine[before]["line"]))) if path else ()
 
     return found
+
+
+def _callers(rows: Any, files: Mapping[int, str]) -> Callable[[int], _Lines]:
+    """The lines that had called one another where a thread was at one of its rows.
+
+    A function that was running goes on once those that it called have ended. One that calls itself
+    counts once."""
+    ends = numpy.append(numpy.flatnonzero(rows["code"][1:] != rows["code"][:-1]), len(rows) - 1)
+    chains, places, found = list[_Lines]([()]), dict[tuple[int, int, int], int](), list[int]()
+    running = dict[int, int]()  # of a function, its place in `chains`
+    for code, line in rows[["code", "line"]][ends[: len(rows)]].tolist():
+        while code in running and next(reversed(running)) != code:
+            running.popitem()
+        running.pop(code, None)
+        outer = running[next(reversed(running))] if running else 0
+        found.append(outer)
+        running[code] = places.setdefault((outer, code, line), len(chains))
+        if running[code] == len(chains):
+            chains.append((*chains[outer], (files.get(code, "?"), line))[-_DEEPEST:])
+        if not code:
+            running.clear()
+    return lambda at: chains[found[int(ends.searchsorted(at))]] if found else ()

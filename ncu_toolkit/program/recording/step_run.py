@@ -273,7 +273,7 @@ def redacted(trace: Trace) -> Trace:
         return replaced(each, **{name: redact_text(getattr(each, name)) for name in names})
 
     frames = tuple(plain(each, "function", "file") for each in trace.frames)
-    results = tuple(plain(each, "function", "file") for each in trace.results)
+    results = tuple(plain(each, "function", "file", "caller") for each in trace.results)
     lines = tuple(map(redact_text, trace.lines))
     padding = plain(trace.padding, "mask", "line") if trace.padding else None
     return replaced(trace, frames=frames, lines=lines, results=results, padding=padding)

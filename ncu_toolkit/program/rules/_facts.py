@@ -378,6 +378,7 @@ class StepFacts:
             summary=summary,
             confidence=confidence,
             ceiling_us=saved,
+            frees_us=took - left,
             edit=edit,
             ops=ops,
             gaps=gaps,

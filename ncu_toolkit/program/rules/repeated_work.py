@@ -24,10 +24,11 @@ Source
 The loop-invariant code motion of compilers; PyTorch Geometric documentation, `GCNConv` (cached).
 """
 
+from itertools import pairwise
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.program.model import Edit, Result
+from ncu_toolkit.program.model import Edit, Trace
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "The same computed in each step"
@@ -43,17 +44,19 @@ def find(s: StepFacts) -> StepOutcome:
             "function results",
         )
     same = {at for at, each in enumerate(results) if each.same and each.calls >= _CALLS}
-    outermost = same - {at for at in same if same & {*results[at].within}}
-    run: dict[int, list[int]] = {at: [] for at in outermost}
-    functions, changing = [_function(results, line) for line in s.trace.lines], []
+    run, changing = dict[int, list[int]](), list[int]()
+    known = dict[tuple[int, int], list[int]]()
     for at in range(len(s.ops)):
         call = s.call(at)
-        inner = functions[call.line] if call and call.line >= 0 else None
-        if inner is not None:
-            above = outermost & {inner, *results[inner].within}
-            for each in above:
-                run[each].append(at)
-            changing += [at] * (not above and not results[inner].same)
+        lines = (call.callers, call.line) if call else (-1, -1)
+        if lines not in known:
+            known[lines] = _running(s.trace, *lines)
+        running = known[lines]
+        outermost = next((each for each in running if each in same), None)
+        if outermost is not None:
+            run.setdefault(outermost, []).append(at)
+        elif running and not results[running[-1]].same:
+            changing.append(at)
     ops = sorted({at for places in run.values() for at in places})
     evidence = (
         s.part("same_results", "Same results", s.us(ops), "in functions that returned the same arrays again."),
@@ -68,14 +71,18 @@ def find(s: StepFacts) -> StepOutcome:
             "No function of the step is known to return others: the loop may repeat one batch.",
             *evidence,
         )
-    named = [results[at] for at in sorted(run, key=lambda at: -s.us(run[at])) if run[at]][:3]
-    names = units.listed([each.function for each in named])
+    named = [results[at] for at in sorted(run, key=lambda at: -s.us(run[at]))][:3]
+    places = [(each.file, each.first) for each in results]
+    several = [each for each in named if places.count((each.file, each.first)) > 1]
+    names = units.listed(
+        [f"{x.function} (called at {x.caller})" if x in several else x.function for x in named]
+    )
     return s.finding(
         f"{names} returned the same arrays in each of the first {max(each.calls for each in named)} calls: {s.of_step(s.us(ops))}.",
         "medium",
         edit,
         ops=ops,
-        where=tuple(f"{each.file}:{each.first}" for each in named),
+        where=tuple(x.caller if x in several else f"{x.file}:{x.first}" for x in named),
         evidence=evidence,
         arithmetic="What is computed once before the loop is not launched in a step.",
         advice=(
@@ -85,9 +92,16 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
 
 
-def _function(results: tuple[Result, ...], line: str) -> int | None:
-    """The function that a line is of, the innermost by its lines."""
-    file, _, number = line.rpartition(":")
-    own = (at for at, each in enumerate(results) if each.file == file)
-    fits = (at for at in own if results[at].first <= int(number) <= results[at].last)
-    return min(fits, key=lambda at: results[at].last - results[at].first, default=None)
+def _running(trace: Trace, callers: int, line: int) -> list[int]:
+    """The functions that run at a line of the user's, by their place in the results, the outermost first."""
+    results, found = trace.results, list[int]()
+    lines = [-1, *(trace.callers[callers] if callers >= 0 else ()), line]
+    for outer, at in pairwise(lines if line >= 0 else ()):
+        file, _, number = trace.lines[at].rpartition(":")
+        by = ("", trace.lines[outer] if outer >= 0 else "")
+        own = (at for at, each in enumerate(results) if each.file == file and each.caller in by)
+        fits = [at for at in own if results[at].first <= int(number) <= results[at].last]
+        fits.sort(key=lambda at: results[at].first - results[at].last)
+        within = results[fits[-1]].within if fits else ()
+        found += [*sorted(within, key=lambda at: len(results[at].within)), *fits]
+    return found

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -216,7 +216,7 @@ class TraceBuilder:
         """With whole paths of files."""
         self.calls: list[tuple[int, int, CallKind, int, int, int]] = []
         """start, end, kind, name, thread, process."""
-        self._lines: dict[int, tuple[str, int]] = {}
+        self._lines: dict[int, tuple[tuple[str, int], ...]] = {}
         self._called: dict[Any, int | list[int]] = {}
         self._ops: list[GpuWork] = []
         self._marks: list[tuple[int, int, MarkKind, int, int, int]] = []
@@ -243,9 +243,9 @@ class TraceBuilder:
             elif isinstance(there, list):
                 there.append(place)
 
-    def line(self, call: int, file: str, line: int) -> None:
-        """The user's line that made a call, by its place in `calls`."""
-        self._lines[call] = file, line
+    def line(self, call: int, *lines: tuple[str, int]) -> None:
+        """The user's line that made a call, by its place in `calls`, after those that called one another."""
+        self._lines[call] = lines
 
     def op(self, work: GpuWork) -> None:
         if sound_time(work.start, work.end):
@@ -311,16 +311,14 @@ class TraceBuilder:
         place = [0] * len(order)
         for new, old in enumerate(order):
             place[old] = new
-        files = {file for _, file, _ in self._frames} | {each.file for each in self.results}
-        lines, labels = _Places(), _labels({*files, *(file for file, _ in self._lines.values())})
-        line_of = {call: lines[f"{labels[at[0]]}:{at[1]}"] for call, at in self._lines.items() if call < len(order)}  # fmt: skip
+        (labels, lines, callers), line_of = self._named()
         devices, launching = _Places(), set[int]()
         ops = []
-        callers = [self._caller(work) for work in self._ops]
-        usual = self._usual_processes(callers)
+        made = [self._caller(work) for work in self._ops]
+        usual = self._usual_processes(made)
         for at in sorted(range(len(self._ops)), key=lambda at: self._ops[at][:2]):
             start, end, kind, shape, _, device, stream, process, *_ = work = self._ops[at]
-            call = callers[at]
+            call = made[at]
             if kind == "kernel" and call >= 0 and self.calls[call][2] == "other":
                 launching.add(call)  # newer than the profiler, which calls it INVALID
             if process < 0:
@@ -329,7 +327,7 @@ class TraceBuilder:
             where = devices[device], stream, process, work.size, work.path, work.pinned, work.node, work.group  # fmt: skip
             ops.append(Op(start - zero, end - zero, kind, shape, call, *where))
         calls = tuple(
-            Call(start - zero, end - zero, "launch" if old in launching else kind, name, thread, process, line_of.get(old, -1))
+            Call(start - zero, end - zero, "launch" if old in launching else kind, name, thread, process, *line_of.get(old, (-1, -1)))
             for old in order
             for start, end, kind, name, thread, process in (self.calls[old],)
         )  # fmt: skip
@@ -352,16 +350,30 @@ class TraceBuilder:
             marks=marks,
             names=tuple(self.names),
             lines=tuple(lines),
+            callers=tuple(callers),
             samples=self._sampled(zero),
             stacks=tuple(self._stacks),
             frames=tuple(
                 PythonFrame(name, labels[file], line) for name, file, line in self._frames
             ),
             padding=self.padding,
-            results=tuple(msgspec.structs.replace(x, file=labels[x.file]) for x in self.results),
+            results=tuple(_labelled(each, labels) for each in self.results),
             lacks=tuple(self._lacks(ops)),
             notes=tuple(self.notes),
         )
+
+    def _named(self) -> tuple[tuple[dict[str, str], _Places, _Places], dict[int, tuple[int, int]]]:
+        """What files are called, the lines and those that called one another, and both of each call."""
+        files = {file for _, file, _ in self._frames} | {each.file for each in self.results}
+        files |= {each.caller.rpartition(":")[0] for each in self.results}
+        files |= {file for each in {*self._lines.values()} for file, _ in each}
+        lines, callers, labels = _Places(), _Places(), _labels(files)
+        line_of = {}
+        for call, running in self._lines.items():
+            if call < len(self.calls):
+                *outer, line = (lines[f"{labels[file]}:{number}"] for file, number in running)
+                line_of[call] = line, callers[tuple(outer)] if outer else -1
+        return (labels, lines, callers), line_of
 
     def _sampled(self, zero: int) -> tuple[Sample, ...]:
         """The samples since the first event; what ran before it is left out."""
@@ -437,6 +449,11 @@ def _launch(shape: LaunchShape) -> Launch:
     kernel, grid, block, registers, static, dynamic, function, workload = shape
     name, function = readable(kernel) if kernel.startswith("_Z") else kernel, function or function_name(kernel)  # fmt: skip
     return Launch(name, function, grid, block, registers, static, dynamic, workload=workload)
+
+
+def _labelled(each: Result, labels: Mapping[str, str]) -> Result:
+    path, colon, line = each.caller.rpartition(":")
+    return msgspec.structs.replace(each, file=labels[each.file], caller=labels[path] + colon + line)
 
 
 def _labels(files: Iterable[str]) -> dict[str, str]:

@@ -183,6 +183,8 @@ def _problem(trace: Trace) -> str:
         ("name", (call.name for call in trace.calls), 0, names),
         ("name", (mark.name for mark in trace.marks), 0, names),
         ("line", (call.line for call in trace.calls), -1, lines),
+        ("line", (line for each in trace.callers for line in each), 0, lines),
+        ("caller", (call.callers for call in trace.calls), -1, len(trace.callers)),
         ("stack", (sample.stack for sample in trace.samples), 0, len(trace.stacks)),
         ("frame", (frame for stack in trace.stacks for frame in stack), 0, len(trace.frames)),
     )

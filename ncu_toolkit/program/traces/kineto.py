@@ -383,8 +383,8 @@ class _Events:
         for where, start, end, sequence in self._backward:
             self._frames[where].ranges.append((start, end, known.get(sequence), -1))
         for frames in self._frames.values():
-            for call, (file, number) in frames.lines(frames.calls):
-                self._to.line(call, file, number)
+            for call, line in frames.lines(frames.calls):
+                self._to.line(call, line)
 
     def add_samples(self) -> None:
         """Give the threads that call CUDA their stacks in time in which no GPU works."""

@@ -323,7 +323,7 @@ class _Database:
             self._to.call(start, end, called, (number, process), key)
         for call, key in keys.items() if chains else ():
             if key in chains:
-                self._to.line(call, *lines[chains[key]])
+                self._to.line(call, lines[chains[key]])
 
     def _python_lines(self) -> dict[int, tuple[str, int]]:
         """The user's innermost line in Python by the id of a call chain, where chains have Python's."""

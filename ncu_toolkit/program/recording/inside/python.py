@@ -48,8 +48,9 @@ _KINDS, _FUNCTION = 0x2A3, 0x3
 #: Calls of a function by the last of which it is known whether its results differ, arrays of a result
 #: that are compared, elements of each, and how far those of sums by atomics lie apart.
 _CALLS, _ARRAYS, _SOME, _APART = 8, 4, 64, 1e-6
-#: Returns of a package's function that are seen, and all that are compared.
-_RETURNS, _LOOKS = 64, 200
+#: Returns of a package's function that are seen, those of one of the user's, all of packages that are
+#: compared, and lines that call a function of the user's of which it is known.
+_RETURNS, _OWN_RETURNS, _LOOKS, _SITES = 64, 256, 200, 4
 
 #: Whether a thread of ours looks at values.
 _looking = False
@@ -154,15 +155,15 @@ class Lines:
 
 
 class Results:
-    """Writes which functions of the user's, and which lines that call one of a package, return the same
-    arrays of a GPU again: PID.results, a line for each that was called often enough."""
+    """Writes which functions of the user's, by the line that calls them, and which lines that call one of
+    a package, return the same arrays of a GPU again: PID.results, a line for each that was called often
+    enough."""
 
     def __init__(self, stem: str, monitoring: Any, known: set[int], padding: Batches) -> None:
         self.path, self.monitoring = stem + ".results", monitoring
         self.known, self.padding = known, padding
-        self.seen = dict[Any, SimpleNamespace]()
-        """By code, or for a package's function by its code, the caller's and the line (its `place`): as
-        numbers, since a code's hash takes long."""
+        self.seen = dict[int, dict[Any, SimpleNamespace]]()
+        """By code, then by the caller's code and line: as numbers, since a code's hash takes long."""
         self.returns, self.looks, self.changed = dict[int, int](), _LOOKS, False
         self.tool = 3 if monitoring.get_tool(3) is None else -1
         if self.tool >= 0:
@@ -185,56 +186,68 @@ class Results:
 
     def _compared(self, code: CodeType, frame: Any, value: Any) -> Any:
         caller, key = frame.f_back, id(code)
-        own, place = key in self.known, list[Any]([code])
-        if not own:
-            left = self.returns[key] = self.returns.get(key, _RETURNS) - 1
-            if left < 0 or self.looks <= 0:
-                return self.monitoring.DISABLE
-            if caller is None or id(caller.f_code) not in self.known:
-                return None
-            place += [caller.f_code, caller.f_lineno or 0]
-        new = SimpleNamespace(place=place, calls=0, same=True, first=[], callers=None, known=False)
-        row = self.seen.setdefault(key if own else (key, id(place[1]), place[2]), new)
-        if row.known or (row.calls + 1) & row.calls or _looking:
-            row.calls += not row.known and not _looking
-            return self.monitoring.DISABLE if row.known and own else None
+        own, rows = key in self.known, self.seen.setdefault(key, {})
+        returned = self.returns[key] = self.returns.get(key, 0) + 1
+        if returned > (_OWN_RETURNS if own else _RETURNS) or not (own or self.looks > 0):
+            return self.monitoring.DISABLE
+        while own and caller and id(caller.f_code) not in self.known:
+            caller = caller.f_back
+        if not own and (caller is None or id(caller.f_code) not in self.known):
+            return None
+        place = (code, caller.f_code, caller.f_lineno or 0) if caller else (code, None, 0)
+        at = id(place[1]), place[2]
+        if at not in rows and (not own or len(rows) < _SITES):
+            rows[at] = SimpleNamespace(place=place, calls=0, same=True, first=[], known=False)
+        if at in rows and not rows[at].known and not _looking:
+            self._look(rows[at], frame, value, own)
+        done = own and all(row.known for row in rows.values())
+        done = done and (returned >= _CALLS or not any(row.first for row in rows.values()))
+        return self.monitoring.DISABLE if done else None
+
+    def _look(self, row: SimpleNamespace, frame: Any, value: Any, own: bool) -> None:
+        code = row.place[0]
         found: list[Any] | None = []
-        if own or row.calls or _alone(caller):
+        if (row.calls + 1) & row.calls:
+            row.calls += 1
+            return
+        if own or row.calls or _alone(frame.f_back):
             named = {**(_locals(frame) if own else {}), "": value}
             found = _aside(lambda: [self.padding.read(code, named), _sampled(value)])
             self.looks -= not own
         if found is None:
-            return None
+            return
         batch, now = found or ([], [])
         self.padding.write(code, frame, batch)
         row.first = row.first or now
         row.same = row.same and _alike(now, row.first)
         row.known = not now or not row.same or row.calls + 1 == _CALLS
-        above = {id(each.f_code) for each, _ in traceback.walk_stack(frame)}
-        row.callers = above if row.callers is None else above & row.callers
         row.calls += 1
         self.changed = True
-        return self.monitoring.DISABLE if row.known and own else None
 
     def write(self) -> None:
-        known = {key: row for key, row in [*self.seen.items()] if row.first and row.calls > 1}
-        if not known or not self.changed:
-            return
-        self.changed = False
-        with open(self.path, "w", encoding="utf-8", opener=plain) as file:
-            places = {key: at for at, key in enumerate(known)}
-            for key, row in known.items():
-                within = [places[x] for x in row.callers if x in places and x != key]
-                file.write(f"{json.dumps([*_place(*row.place), row.calls, row.same, within])}\n")
+        seen = (row for rows in [*self.seen.values()] for row in [*rows.values()])
+        known = [row for row in seen if row.first and row.calls > 1]
+        if known and self.changed:
+            self.changed = False
+            with open(self.path, "w", encoding="utf-8", opener=plain) as file:
+                for row in known:
+                    *place, by = _place(row.place, id(row.place[0]) in self.known)
+                    file.write(f"{json.dumps([*place, row.calls, row.same, by])}\n")
 
 
-def _place(code: CodeType, caller: CodeType | None = None, line: int = 0) -> tuple[str, str, int, int]:  # fmt: skip
-    """A function's name, file, first line and last; of one of a package, the line that calls it."""
-    if caller is None:
+def _place(
+    place: tuple[CodeType, CodeType | None, int], own: bool
+) -> tuple[str, str, int, int, str]:
+    """A function's name, file, first line and last, and the line that calls it; of one of a package, the
+    file and line that call it."""
+    code, caller, line = place
+    path = caller.co_filename if caller else ""
+    if own:
         last = max(line for _, _, line in code.co_lines() if line)
-        return code.co_qualname, code.co_filename, code.co_firstlineno, last
-    called = re.search(r"([\w.]+)\(", linecache.getline(caller.co_filename, line))
-    return called[1] if called else code.co_qualname, caller.co_filename, line, line
+        by = f"{path}:{line}" if path else ""
+        return code.co_qualname, code.co_filename, code.co_firstlineno, last, by
+    called = re.search(r"([\w.]+)\(", linecache.getline(path, line))
+    return called[1] if called else code.co_qualname, path, line, line, ""
 
 
 def _alone(frame: Any) -> bool:
