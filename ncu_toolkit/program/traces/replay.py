@@ -270,8 +270,8 @@ class Replay:
         return by, -steps, call.end - ended
 
     def _full(self, i: int) -> bool:
-        """Whether a launch may wait for room in the queue."""
-        if self.calls[i][1].kind not in ("launch", "graph") or not self.queued[i]:
+        """Whether a launch or a set may wait for room in the queue."""
+        if self.calls[i][1].kind not in ("launch", "graph", "set") or not self.queued[i]:
             return False
         steps, inside = divmod(self.calls[i][1].end - self.origin, self.length)
         started = steps * len(self.ops) + bisect_right(self.starts, inside)

@@ -75,6 +75,9 @@ LOG_TIME: Final = 0.02
 #: from which it is work of the same pass.
 OTHER_TIME: Final = 0.05
 OTHER_WORK: Final = 0.2
+#: Steps on either side of the one of median time that may stand for it, by which part they may differ, and
+#: by which part their hosts' time may from the median of theirs.
+NEAR, AS_LONG, USUAL = 10, 0.01, 0.1
 #: Numbers in names of ranges, and names of parts of a step.
 _NUMBER: Final = re.compile(r"\d+")
 _PARTS: Final = re.compile(r"layer|block|attn|attention|mlp|expert", re.IGNORECASE)
@@ -519,8 +522,8 @@ class _Run:
             left.append(f"{units.duration(after / 1e3)} after the last step")
         took = np.array([window.us for window in kept])
         low, high = np.percentile(took, (10, 90))
-        typical = int(np.argsort(took, kind="stable")[(len(kept) - 1) // 2])
-        middle = float(took[typical])
+        typical = self._typical(kept, took)
+        middle = float(np.median(took))
         which = f"; of {' and '.join(self.others)}, this is where the kernels take most time"
         text += f"{'; left out: ' * bool(left)}{units.listed(left)}{which * bool(self.others)}."
         return Step(
@@ -535,6 +538,23 @@ class _Run:
             process=self.process if self.others else None,
             device=self.device if self.others else None,
         )
+
+    def _typical(self, windows: Sequence[Window], took: Array) -> int:
+        """The step of median time; of those that take as long, one whose host took its usual time between
+        calls, which shows in no step's time while the GPU is behind."""
+        order = np.argsort(took, kind="stable")
+        middle = (len(order) - 1) // 2
+        near = order[max(0, middle - NEAR) : middle + NEAR + 1]
+        host = np.zeros(len(near))
+        for i, at in enumerate(near):
+            ops = self.trace.ops[windows[at].first : windows[at].last]
+            if used := [op.call for op in ops if op.call >= 0]:
+                calls = self.trace.calls[min(used) : max(used) + 1]
+                inside = sum(call.end - call.start for call in calls)
+                host[i] = calls[-1].end - calls[0].start - inside
+        away = np.abs(took[near] - took[order[middle]])
+        unusual = np.abs(host - np.median(host)) > USUAL * np.median(host)
+        return int(near[np.argmin(away + unusual * AS_LONG * took[order[middle]])])
 
     def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
         """The windows without those that clearly do other work, and what those are."""
