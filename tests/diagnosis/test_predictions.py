@@ -23,6 +23,22 @@ def found(bottleneck: str, case: dict[str, Any]) -> Finding:
     return result
 
 
+def test_divisions_and_roots_are_shorter_in_floats() -> None:
+    """Issue slots are the limit, and a tenth of the instructions begins a division or a root."""
+
+    def saved(start: str) -> float:
+        case = {
+            "metrics": {"issue_active": 0.9, "fp64_pipe_active": 0.5},
+            "stalls": {"selected": 1.0, "not_selected": 8.0, "math_pipe_throttle": 4.0, "wait": 2.0},
+            "opcodes": {"DFMA": 40_000_000, "F2F.F64.F32": 5_000_000, start: 5_000_000, "IADD3": 50_000_000},
+        }  # fmt: skip
+        return found("double-precision", case).saved
+
+    without = saved("F2F.F32.F64")
+    assert saved("MUFU.RCP64H") == pytest.approx(without + 4 * 0.05, abs=0.03)
+    assert saved("MUFU.RSQ64H") == pytest.approx(without + 7 * 0.05, abs=0.05)
+
+
 def test_literals_of_doubles_go_with_the_doubles() -> None:
     """Issue slots are the limit, and two fifths of the instructions bring literals for DFMA: in
     floats they are part of the instruction."""
