@@ -75,6 +75,35 @@ def test_many_passes_an_instruction_are_no_useful_bytes() -> None:
     assert "passes_per_request" in [evidence.metric for evidence in primary.evidence]
 
 
+@pytest.mark.parametrize(
+    ("passes", "shared", "first"),
+    [
+        (8.0, 0, "uncoalesced-global-access"),
+        (8.0, 8192, "shared-bank-conflict"),
+        (1.1, 0, "global-instruction-pressure"),
+        (1.1, 8192, "shared-instruction-pressure"),
+        (5.0, 8192, "l1-bandwidth"),  # wide accesses with mild conflicts
+        (3.0, 0, "l1-bandwidth"),
+        (8.0, 64, "l1-bandwidth"),  # too little for a tile
+    ],
+)
+def test_passes_a_request_and_shared_memory_say_what_fills_l1(
+    passes: float, shared: int, first: str
+) -> None:
+    busy = {"l1_data_pipe_active": 0.9, "l1_request_active": 0.9 / passes}
+    case = {
+        "metrics": {**dict.fromkeys(NOT_BASIC), **busy, "lsu_pipe_active": 0.9 / passes},
+        "stalls": {},
+        "opcodes": {},
+        "launch": {"shared_static": shared},
+    }
+    found = diagnose(cases.build(case))
+    assert found.primary.bottleneck == first
+    assert found.primary.confidence == "low"
+    assert "l1-bandwidth" in [each.bottleneck for each in found.findings]
+    assert found.primary.speedup in (None, 1.0)
+
+
 def test_a_busy_pipe_is_not_good_before_its_lanes_are_known() -> None:
     primary = basic(fma_pipe_active=0.95, issue_active=0.95).primary
     assert (primary.bottleneck, primary.good, primary.confidence) == ("fp32-pipe", False, "low")

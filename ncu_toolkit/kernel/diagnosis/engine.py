@@ -120,7 +120,8 @@ def outcome_of(rule: Rule, profile: Profile, model: time_model.TimeModel) -> Fin
     try:
         k = Kernel(profile, model, rule.ID)
         absent = k.missing(*rule.REQUIRES)
-        return k.abstain(*absent) if absent else rule.find(k)
+        shown = _launch.fills_l1(k, *rule.FILLS_L1) if absent and rule.FILLS_L1 else None
+        return shown or (k.abstain(*absent) if absent else rule.find(k))
     except ArithmeticError as error:
         return NoFinding(rule.ID, "abstained", f"{IMPOSSIBLE} ({error}).")
 
@@ -305,21 +306,22 @@ def _as_sure_as(finding: Finding, k: Kernel, skipped: Sequence[str]) -> Finding:
 def _roof_first(findings: list[Finding], k: Kernel) -> list[Finding]:
     """Findings with the roof of memory behind the SMs first, where that is NEAR, keeps its work once
     the first cause is gone, and the cause gains little beside it: no more than reads "about 1.1x",
-    or where the report does not show what warps wait for, than any kernel so near its roof has left."""
-    first = findings[0]
-    little = 1 - 1 / ABOUT if k.model.stalls else 1 - NEAR.value / time_model.ACHIEVABLE
+    or less than a FIFTH where it is what warps feel, or the report does not show what they wait for."""
+    first, rules = findings[0], load_rules()
+    felt = not k.model.stalls or _specificity(first) >= Specificity.SYMPTOM
+    little = FIFTH.value if felt else 1 - 1 / ABOUT
     if first.good or _specificity(first) is Specificity.BUILD or _weight(first) >= little:
         return findings
-    for finding in findings:
-        units_of = load_rules()[finding.bottleneck].UNITS
-        if any(
-            name in time_model.OFF_CHIP
-            and first.relieves.get(name, 1.0) >= 1
-            and k.model.busy(name) >= NEAR.value
-            for name in units_of
-        ):
-            return [finding, *(each for each in findings if each is not finding)]
-    return findings
+    full = {
+        name
+        for name in time_model.OFF_CHIP
+        if first.relieves.get(name, 1.0) >= 1 and k.model.busy(name) >= NEAR.value
+    }
+    roofs = [each for each in findings if full.intersection(rules[each.bottleneck].UNITS)]
+    if not roofs and felt and "dram" in full and _weight(first):
+        near = nearest(k, 0, "a fifth")
+        roofs = [near] if near and "dram" in rules[near.bottleneck].UNITS else []
+    return [*roofs[:1], *(each for each in findings if each not in roofs[:1])]
 
 
 def _outranked(finding: Finding) -> Finding:

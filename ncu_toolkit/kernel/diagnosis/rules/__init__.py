@@ -95,6 +95,9 @@ class Rule(Protocol):
     """Kinds of instructions (none for any) and stall reasons of the waiting that it can take: what it
     could save at most in a report that lacks the counters to judge it. Kinds alone are those of a
     unit that may be full where any executes."""
+    FILLS_L1: tuple[bool, bool] | None = None
+    """What of L1 shows it where nothing else does (_launch.fills_l1): whether requests are to shared memory,
+    and whether their lanes lie apart."""
     WHOLE_CAUSE: bool = False
     """Whether its removal leaves nothing of the cause, so that units keep the work it leaves them."""
     WHOLE_JOB: bool = False
@@ -128,8 +131,8 @@ class Rule(Protocol):
 
 
 _DECLARED: Final = (
-    "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "COSTS", "WHOLE_CAUSE", "WHOLE_JOB",
-    "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
+    "REQUIRES", "OPTIONAL", "NCU", "ROOF", "UNITS", "COUNTERS", "WAITS", "FROM_SHAPE", "CONFIRMED_BY", "COSTS", "FILLS_L1", "WHOLE_CAUSE",
+    "WHOLE_JOB", "LIMIT", "CODE_RANK", "CALL", "specificity", "in_code", "open_in_code",
 )  # fmt: skip
 
 

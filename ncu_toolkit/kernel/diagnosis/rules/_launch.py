@@ -10,23 +10,32 @@ where they take what a load brought and give it to float arithmetic or to shared
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import Evidence, Instruction
 from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.figures import SECTOR_BYTES, WARP
-from ncu_toolkit.kernel.diagnosis.kernel import GLOBAL_WAITS, Kernel
+from ncu_toolkit.kernel.diagnosis.kernel import GLOBAL_WAITS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.kernel.diagnosis.thresholds import (
     BUSY,
     COMPULSORY,
+    NEAR,
     NEAR_BYTES,
     REUSE,
     SMALL_TILE,
+    WORKING,
     Threshold,
 )
-from ncu_toolkit.kernel.diagnosis.time_model import MEMORY, UNLOADED, queue_share
+from ncu_toolkit.kernel.diagnosis.time_model import (
+    MEMORY,
+    ON_CHIP,
+    RESOURCES,
+    UNLOADED,
+    queue_share,
+)
 from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import (
     BULK,
@@ -209,6 +218,48 @@ def gathers(k: Kernel) -> bool:
 #: (Jia et al.).
 ADD: Final = 4
 FLOAT: Final = re.compile(r"\.B?F(16|32|64)")
+
+
+PASSES: Final = Threshold(4.0, "the widest access of a warp, 16 bytes per lane, takes four passes of 128 bytes")  # fmt: skip
+CONFLICTS: Final = Threshold(PASSES.value / (1 - COALESCED), "mild conflicts of wide accesses stay below: a third of the passes is more")  # fmt: skip
+SINGLE: Final = Threshold(1.5, "most requests take one pass: half way to the two of an access of 8 bytes per lane")  # fmt: skip
+#: Figures that tell useful work of L1 from waste.
+USEFULNESS: Final = (
+    "ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes",
+)  # fmt: skip
+
+
+def fills_l1(k: Kernel, tiled: bool, apart: bool) -> Outcome | None:
+    """What may keep L1 near its peak, where the report holds no more than how busy its stages are: requests
+    whose lanes lie `apart`, which take more passes than any others, or too many requests, of little more than one
+    pass. They are to shared memory (`tiled`) where a block has a word of it for each thread, to global memory
+    where it has none; between, and between the passes, nothing is said."""
+    passes, shared = k["passes_per_request"], k.launch.shared
+    name, busy = k.model.busiest(*ON_CHIP)
+    if not k.knows_none("stalls", *USEFULNESS) or passes is None or shared is None:
+        return None
+    least = max(NEAR.value, k.model.busy("dram"), k.model.busy("l2"))
+    if busy < least or k.model.working < WORKING.value:
+        return None
+    limit = (CONFLICTS if tiled else PASSES) if apart else SINGLE
+    here = shared >= WORD * (k.launch.threads_per_block or 1) if tiled else not shared
+    if not here or not (passes > limit.value if apart else passes < limit.value):
+        return None
+    why = "which is too many requests, of operands that are loaded again"
+    if apart:
+        why = "and the widest coalesced access only 4: lanes lie apart, or update one address"
+    left = limit.value / passes if apart else 0.5
+    found = k.model.without(Removal("without it", loads=dict.fromkeys(ON_CHIP, left)))
+    none = ("No estimate. Stall reasons were not collected.",)
+    return k.finding(
+        f"A request takes {units.significant(passes)} wavefronts, {why}. They keep {RESOURCES[name][2]} {percent(busy)} busy. "
+        f"Blocks have {units.si(shared, 'B') if shared else 'no'} shared memory.",
+        replace(found, arithmetic=none, quantified=False),
+        (k.fact("passes_per_request", ">" if apart else "<", limit), "l1_data_active lsu_pipe_active"),
+        k.collect("which shows the cause"),
+        "A verdict that names the cause, from sectors per request, wavefronts beyond the ideal, and stall reasons.",
+        confidence="low",
+    )  # fmt: skip
 
 
 def queued_behind_atomics(k: Kernel) -> float:

@@ -27,6 +27,7 @@ Source
 CUDA Pro Tip "Optimized Filtering with Warp-Aggregated Atomics"; CUDA C++ Programming Guide, "Atomic Functions".
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -155,12 +156,14 @@ def _combined(k: Kernel, parts: Mapping[str, float], share_after: float) -> Remo
     left = dict.fromkeys(GLOBAL, AGGREGATED) | dict.fromkeys(SHARED, private)
     in_pipe = k.pipe_part("atomic", 0.0)
     pipe_left = keep(in_pipe, AGGREGATED)
+    updates = (k["l2_atomic_sectors"] or 0.0) + (k["l2_reduction_sectors"] or 0.0)
+    of_l2 = min(1.0, updates / (k["l2_sectors"] or math.inf))
     how = "with updates combined in each warp first"
     return Removal(
         how if banks < 0.5 else "with updates to different addresses",
         stalls={reason: keep(part, left[reason]) for reason, part in parts.items()}
         | dict.fromkeys(("drain", "membar"), keep(share_after, AGGREGATED)),
-        loads={"atomic": AGGREGATED, "l2": keep(_l2_part(k), AGGREGATED), "lsu": pipe_left}
+        loads={"atomic": AGGREGATED, "l2": keep(of_l2, AGGREGATED), "lsu": pipe_left}
         | {"l1_tag": pipe_left, "l1_data": keep(max(in_pipe, banks), private)},
         instructions=1.0 if passes else keep(k["kind_share:atomic"] or 0.0, AGGREGATED),
     )
@@ -242,11 +245,3 @@ def _advice(k: Kernel) -> tuple[str, ...]:
         scattered = f"If lanes scatter over few addresses (a histogram): {copies}"
         return scattered, f"If all add to one: {one}", loop
     return capital(copies if sectors > ONE * counted else one), loop
-
-
-def _l2_part(k: Kernel) -> float:
-    mine, total = (
-        (k["l2_atomic_sectors"] or 0.0) + (k["l2_reduction_sectors"] or 0.0),
-        k["l2_sectors"],
-    )
-    return min(1.0, mine / total) if total else 0.0

@@ -194,7 +194,9 @@ def _in_single(
     is there in half the time, polynomials have half the terms, and divisions and roots are SHORTER."""
     lanes, special = spec(k.device.cc, "fp32") or FP32_LANES, k.executed("special")
     replaced = arithmetic * WARP / lanes / k.device.sm_count if k.device.sm_count else 0.0
-    literals = _literals(k, arithmetic)
+    # A float's literal is part of its instruction, a double's is moved into a pair of registers first.
+    moves = sum(r.executed or 0 for r in k.instructions if LITERAL_MOVE.search(r.sass))
+    literals = min(float(moves), LITERAL_MOVES * arithmetic)
     terms = literals / LITERAL_MOVES * (1 - TERMS_LEFT)
     starts = [
         (row.warps, *SHORTER[x]) for row in k.rows for x in SHORTER if row.opcode.startswith(x)
@@ -341,11 +343,3 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "The FP64 pipe is the busiest, with math pipe throttle or short scoreboard stalls at DFMA.",
         double, "FP64 instructions",
     )  # fmt: skip
-
-
-def _literals(k: Kernel, arithmetic: float) -> float:
-    """Moves of literals, at most one pair for each FP64 instruction: a float's literal is part of
-    its instruction, a double's is moved into a pair of registers first. 0 where instructions were
-    not counted one by one."""
-    moves = sum(r.executed or 0 for r in k.instructions if LITERAL_MOVE.search(r.sass))
-    return min(float(moves), LITERAL_MOVES * arithmetic)

@@ -69,7 +69,10 @@ def find(k: Kernel) -> Outcome:
         return k.abstain(*k.missing("dram_utilization"))
     busy, counted = k.model.busy("dram"), percent(k.model.counted("dram"))
     name = "dram_utilization" if k["dram_utilization"] is not None else "dram_bus_active"
-    near = _near(k)
+    # Memory that is only read reaches more, a launch that leaves writes in L2 less.
+    peak = k.model.peaks.get("dram")
+    like = "kernels with the same share of writes, and as many bytes left in L2, reach"
+    near = NEAR_BYTES if peak is None else Threshold(0.9 * peak, f"90% of what {like}")
     measured = k.fact(name)
     excess = _excess(k)
     saturated = busy >= SATURATED.value or _launch.streams(k)
@@ -103,15 +106,6 @@ def find(k: Kernel) -> Outcome:
             confidence="low",
         )
     return _wasteful(k, wasteful, evidence) if wasteful else _at_roof(k, sure, evidence)
-
-
-def _near(k: Kernel) -> Threshold:
-    """The limit: memory that is only read reaches more, a launch that leaves writes in L2 less."""
-    peak = k.model.peaks.get("dram")
-    if peak is None:
-        return NEAR_BYTES
-    like = "kernels with the same share of writes, and as many bytes left in L2, reach"
-    return Threshold(0.9 * peak, f"90% of what {like}")
 
 
 def _wasteful(k: Kernel, wasteful: str, evidence: Given) -> Finding:

@@ -35,6 +35,7 @@ from ncu_toolkit.kernel.diagnosis.time_model import ON_CHIP
 
 TITLE: Final = "Global-memory instruction pressure"
 LIMIT: Final = "memory"
+FILLS_L1: Final = (False, False)
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "global_sector_excess", "lsu_pipe_active")
 NCU: Final = (("CPIStall", "lg throttle"),)

@@ -57,7 +57,11 @@ ENOUGH: Final = Threshold(8.0, "twice the four that hide the latency; recorded k
 
 
 def find(k: Kernel) -> Outcome:
-    part, constants = k.blame("short_scoreboard", "special", "fp64", "shuffle"), _constants(k)
+    part = k.blame("short_scoreboard", "special", "fp64", "shuffle")
+    constants = k.model.waiting("imc_miss")
+    # A chain may wait for constants, fetched once for several chains. For a launch's parameters all wait, but not long.
+    if not WEAK_STALL.value <= constants <= CONSTANT_MISSES.value or k.model.ramp >= RAMP:
+        constants = 0.0
     waiting = k.model.waiting("wait") + k.model.waiting("short_scoreboard") * part + constants
     measured = k.stall("wait", STALL)
     if waiting < STALL.value:
@@ -96,15 +100,6 @@ def find(k: Kernel) -> Outcome:
         "Fewer wait stalls and busier issue slots for the same number of instructions.",
         locations=k.locate_stall("wait"),
     )
-
-
-def _constants(k: Kernel) -> float:
-    """Share of the time in which a chain waits for constants, each fetched once for several chains.
-    What a launch waits for its parameters is another matter, and short; what waits for nothing else
-    is one for the constants themselves."""
-    waiting = k.model.waiting("imc_miss")
-    some = WEAK_STALL.value <= waiting <= CONSTANT_MISSES.value and k.model.ramp < RAMP
-    return waiting if some else 0.0
 
 
 def _chains(k: Kernel, part: float, constants: float) -> Removal:

@@ -28,9 +28,8 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, capital, percent
-from ncu_toolkit.kernel.diagnosis.rules import Roof, Specificity, memory_levels
-from ncu_toolkit.kernel.diagnosis.rules._launch import COALESCED, gathers
-from ncu_toolkit.kernel.diagnosis.thresholds import COMPULSORY, NEAR, WORKING, Threshold
+from ncu_toolkit.kernel.diagnosis.rules import Roof, Specificity, _launch, memory_levels
+from ncu_toolkit.kernel.diagnosis.thresholds import COMPULSORY, NEAR, WORKING
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
 
 TITLE: Final = "L1 and shared-memory bandwidth"
@@ -42,16 +41,9 @@ COUNTERS: Final = {"l1_throughput": "L1", "tex_pipe_active": "the texture pipe"}
 WAITS: Final = {"tex_throttle": ""}
 open_in_code = memory_levels
 
-PASSES: Final = Threshold(4.0, "the widest access of a warp, 16 bytes per lane, takes four passes of 128 bytes")  # fmt: skip
-#: Below it most requests take one pass: half way to the two of an access of 8 bytes per lane.
-SINGLE: Final = 1.5
 #: What passes the load/store pipe beside shuffles, and the part of shuffles from which on they fill it.
 ACCESSES: Final = ("global", "local", "shared", "copy", "atomic", "texture")
 MOSTLY: Final = 0.5
-#: Figures that tell useful work from waste.
-USEFULNESS: Final = (
-    "ld_sectors_per_request", "global_sector_excess", "shared_conflict_excess", "lane_bytes",
-)  # fmt: skip
 
 
 def find(k: Kernel) -> Outcome:
@@ -62,7 +54,7 @@ def find(k: Kernel) -> Outcome:
         k.fact("lsu_pipe_active", ">=", NEAR),
         k.fact("l1_data_active", ">=", NEAR),
         "l1_tag_active l1_throughput",
-        k.fact("passes_per_request", ">", PASSES),
+        k.fact("passes_per_request", ">", _launch.PASSES),
         "shared_conflict_excess global_sector_excess",
     )
     if busy < NEAR.value:
@@ -80,23 +72,23 @@ def find(k: Kernel) -> Outcome:
         and asked <= compulsory * COMPULSORY.value
         and not (k["shared_conflict_excess"] or 0.0) > 0.1
     )
-    wide = (k["load_bytes_per_lane"] or 0.0) >= 16  # the widest access of a lane
-    gathered = gathers(k) and (excess is None or excess <= COALESCED) and wide
-    unit = RESOURCES[name][2]
+    wide, unit = (k["load_bytes_per_lane"] or 0.0) >= 16, RESOURCES[name][2]  # the widest of a lane
+    gathered = _launch.gathers(k) and (excess is None or excess <= _launch.COALESCED) and wide
     if useful or gathered:
-        what = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
-        if useful:
-            what = "Each byte passes L1 once."
+        gathers = "It gathers whole sectors, 16 bytes per lane, at data-dependent addresses."
         return k.roof(
-            f"{unit} is {percent(busy)} busy with useful data while SMs have work. {what}",
+            f"{unit} is {percent(busy)} busy with useful data while SMs have work. {'Each byte passes L1 once.' if useful else gathers}",
             evidence,
             "Nothing to do, unless the algorithm may change: move fewer bytes, or in wider accesses.",
             "The same unit is still the busiest.",
             good=True,
         )
-    if k.knows_none(*USEFULNESS):
+    if k.knows_none(*_launch.USEFULNESS):
+        passes = k["passes_per_request"] or 0.0
+        takes = f" Each request takes {units.significant(passes)} wavefronts, the widest coalesced access {_launch.PASSES.value:g}."
         return k.roof(
-            f"{capital(unit)} is {percent(busy)} busy. {_candidates(k)}",
+            f"{capital(unit)} is {percent(busy)} busy.{takes * bool(passes)} It may be useful data, scattered global addresses, bank conflicts "
+            "or operands that are loaded again.",
             evidence,
             k.collect("which shows the cause"),
             "A verdict that names the cause, from sectors per request, wavefronts beyond the ideal, and stall reasons.",
@@ -117,18 +109,3 @@ def find(k: Kernel) -> Outcome:
 
 
 specificity = Specificity.SYMPTOM.always
-
-
-def _candidates(k: Kernel) -> str:
-    """What may keep L1 busy, by the passes that each request takes."""
-    passes = k["passes_per_request"]
-    if passes is None:
-        return "The report cannot tell whether useful data, scattered accesses or bank conflicts do that."
-    if passes > PASSES.value:
-        takes = f"Each request takes {units.significant(passes)} wavefronts, where even the widest coalesced access takes only {PASSES.value:g}."
-        return f"{takes} Possible reasons: scattered global addresses, bank conflicts, or atomics on one address."
-    few = f"{units.significant(passes)} wavefronts, as wide accesses and mild conflicts do"
-    if passes < SINGLE:
-        few = "little more than one wavefront"
-    many = f"A request takes {few}, so there are too many requests."
-    return f"{many} Operands may be reloaded instead of kept in registers, or live in local memory."

@@ -122,7 +122,10 @@ def _in_flight(k: Kernel, part: float, staged: float) -> Removal:
     few, many = units.significant(now, 2), units.significant(now / more, 2)
     how = f"with {many} loads in flight instead of {few}"
     if staged > part / 2:
-        passed, how = _through_registers(k) * staged / part, "with the next tile fetched ahead"
+        how = "with the next tile fetched ahead"
+        # Asynchronous copies write to shared memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies").
+        if k.device.cc >= (8, 0) and k["shared_wavefronts"]:
+            passed = (1 - _launch.shared_wavefront_part(k)) * staged / part
     if passed:
         basis = f"Asynchronous copies do not pass through registers. That is {percent(passed)} of the work of L1's data stage."
         loads = dict.fromkeys(("l1_data", "l1_writeback"), keep(passed, 0.0))
@@ -166,15 +169,6 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "Long scoreboard is the largest stall, and no memory level is busy.",
         dependent, "dependent loads",
     )  # fmt: skip
-
-
-def _through_registers(k: Kernel) -> float:
-    """Part (0-1) of the work of L1's data stage that is to bring what is loaded from global memory into
-    registers. Asynchronous copies, which GPUs have from compute capability 8.0 on, write it to shared
-    memory at once (CUDA C++ Programming Guide, "Asynchronous Data Copies"). 0 where it is not known."""
-    if k.device.cc < (8, 0) or not k["shared_wavefronts"]:
-        return 0.0
-    return 1 - _launch.shared_wavefront_part(k)
 
 
 def _staged_part(k: Kernel) -> float:

@@ -68,13 +68,7 @@ def page(bottleneck: str) -> Page:
         rule.TITLE,
         " ".join(summary.split()),
         sections,
-        _thresholds(rule),
+        tuple(sorted((n, v) for n, v in vars(rule).items() if isinstance(v, Threshold))),
         getattr(rule, "REQUIRES", ()),
         getattr(rule, "OPTIONAL", ()),
-    )
-
-
-def _thresholds(rule: Documented) -> tuple[tuple[str, Threshold], ...]:
-    return tuple(
-        (name, value) for name, value in sorted(vars(rule).items()) if isinstance(value, Threshold)
     )

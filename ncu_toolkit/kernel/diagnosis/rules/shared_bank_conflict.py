@@ -55,6 +55,7 @@ from ncu_toolkit.kernel.sass.opcodes import kind
 
 TITLE: Final = "Shared-memory bank conflicts"
 LIMIT: Final = "memory"
+FILLS_L1: Final = (True, True)
 REQUIRES: Final = ("shared_conflict_excess",)
 OPTIONAL: Final = ("stalls", "l1_data_active", "shared_wavefronts")
 COSTS: Final = (("shared",), SHARED_WAITS)

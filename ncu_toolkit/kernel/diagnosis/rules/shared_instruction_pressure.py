@@ -71,6 +71,7 @@ from ncu_toolkit.kernel.sass.cost import NEVER
 
 TITLE: Final = "Shared-memory instruction pressure"
 LIMIT: Final = "memory"
+FILLS_L1: Final = (True, False)
 REQUIRES: Final = ("stalls",)
 OPTIONAL: Final = ("opcodes", "shared_conflict_excess", "lsu_pipe_active")
 NCU: Final = (("CPIStall", "mio throttle"), ("CPIStall", "short scoreboard"))
@@ -92,11 +93,10 @@ LARGEST: Final = 7
 
 
 def find(k: Kernel) -> Outcome:
-    shared = ("shared",)
-    parts = {reason: k.blame(reason, *shared) for reason in ("mio_throttle", "short_scoreboard")}
+    parts = {reason: k.blame(reason, "shared") for reason in ("mio_throttle", "short_scoreboard")}
     waits = {reason: k.model.waiting(reason) * part for reason, part in parts.items()}
     waiting = sum(waits.values())
-    used = k.executed(*shared)
+    used = k.executed("shared")
     share = k["kind_share:shared"] or 0.0
     if used == 0:
         return k.ruled_out("The kernel does not use shared memory.")
@@ -112,9 +112,8 @@ def find(k: Kernel) -> Outcome:
     patch = side / SMALL_PATCH if side is not None and small else STEP
     step = min(patch, max(0.25, width / WIDEST))
     if width > WORD and k.of_base("STS") * 2 > k.of_base("LDS") and not k.executed("tensor"):
-        patch = (
-            1.0  # an exchange: each value passes once each way, by several passes an instruction
-        )
+        # An exchange: each value passes once each way, by several passes an instruction.
+        patch = 1.0
     left = max(step, _balance_point(k, conflict_free, share, step)) if not crowding else step
     if left >= 1 - WORTH:
         return k.ruled_out(
@@ -124,6 +123,7 @@ def find(k: Kernel) -> Outcome:
     # Conflicts are another rule's: only the passes that a conflict-free layout also needs are claimed here.
     claimed = {reason: keep(part, 1 - conflict_free * (1 - left)) for reason, part in parts.items()}
     part_of_pipe = k.pipe_part("shared", 1.0)
+    falls = f"fewer {'MIO throttle' if _queued(waits) else 'short scoreboard'} stalls and busier issue slots"
     removal = Removal(
         f"with {percent(1 - left, 2)} fewer shared-memory instructions",
         stalls=claimed,
@@ -144,7 +144,7 @@ def find(k: Kernel) -> Outcome:
             "shared_conflict_excess",
         ),
         _advice(k),
-        f"Fewer LDS and STS for the same arithmetic, {_falls(waits)}.",
+        f"Fewer LDS and STS for the same arithmetic, {'fewer instructions in total, and more of them arithmetic' if crowded else falls}.",
         confidence="high"
         if waiting >= STALL.value and k.model.busy("issue") < SATURATED.value
         else "medium",
@@ -309,12 +309,6 @@ def _summary(waits: Mapping[str, float], share: float) -> str:
         return f"Shared-memory loads fill the MIO queue. {at}"
     late = f"Warps spend {percent(results)} of their time waiting for shared-memory loads, with too little arithmetic in between to hide it."
     return late + f" They spend another {percent(queue)} in the queue." * (queue >= NOISE)
-
-
-def _falls(waits: Mapping[str, float]) -> str:
-    if sum(waits.values()) < WEAK_STALL.value:
-        return "fewer instructions in total, and more of them arithmetic"
-    return f"fewer {'MIO throttle' if _queued(waits) else 'short scoreboard'} stalls and busier issue slots"
 
 
 def _locations(k: Kernel, waits: Mapping[str, float]) -> tuple[Location, ...]:

@@ -162,11 +162,9 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
 
 def _shared_loads(k: Kernel) -> float:
     """Loads among the instructions on shared memory; all of them where they were not counted."""
-    of_shared = [
-        (row.base == "LDS", row.warps) for row in k.rows if attribution.kind(row.opcode) == "shared"
-    ]
-    total = sum(n for _, n in of_shared)
-    return sum(n for loads, n in of_shared if loads) / total if total else 1.0
+    shared = [row for row in k.rows if attribution.kind(row.opcode) == "shared"]
+    total = sum(row.warps for row in shared)
+    return sum(row.warps for row in shared if row.base == "LDS") / total if total else 1.0
 
 
 def _sixteen_bit(k: Kernel) -> bool:

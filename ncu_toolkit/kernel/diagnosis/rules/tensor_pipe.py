@@ -65,7 +65,8 @@ WARPGROUP: Final = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 def find(k: Kernel) -> Outcome:
     if "tensor" not in k.model.loads:
         return k.abstain("tensor_pipe_active")
-    busy, old = k.model.busy("tensor"), _only_warp_level(k)
+    busy, names = k.model.busy("tensor"), {row.base for row in k.rows if row.kind == "tensor"}
+    old = k.device.cc == (9, 0) and bool(names) and not names & set(WARPGROUP)
     limit = NEAR_MMA_SYNC if old else NEAR
     name = "tensor_pipe_active" if k["tensor_pipe_active"] is not None else "hmma_pipe_active"
     measured = k.fact(name, ">=", limit)
@@ -132,10 +133,3 @@ def _warpgroup(k: Kernel, busy: float, evidence: Given) -> Outcome:
 
 def specificity(finding: Finding) -> Specificity:
     return Specificity.CHANGE if finding.good else Specificity.SYMPTOM
-
-
-def _only_warp_level(k: Kernel) -> bool:
-    if k.device.cc != (9, 0):
-        return False
-    names = {row.base for row in k.rows if row.kind == "tensor"}
-    return bool(names) and not names & set(WARPGROUP)

@@ -51,6 +51,7 @@ from ncu_toolkit.kernel.sass.opcodes import GLOBAL_STORES, kind
 
 TITLE: Final = "Uncoalesced global access"
 LIMIT: Final = "memory"
+FILLS_L1: Final = (False, True)
 REQUIRES: Final = ("global_sector_excess",)
 OPTIONAL: Final = ("l1_tag_excess", "lane_bytes", "dram_bytes", "stalls")
 COSTS: Final = (("global", "copy"), ("long_scoreboard", "lg_throttle", "mio_throttle"))
