@@ -62,10 +62,12 @@ HEADINGS: Final = {
     "eighth-now": "The eighth sealed set after later changes",
     "ninth": "The ninth sealed set",
     "ninth-now": "The ninth sealed set after later changes",
+    "tenth": "The tenth sealed set",
+    "tenth-now": "The tenth sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
 SEALED: Final = (
-    "sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+    "sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
 )  # fmt: skip
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {
