@@ -38,7 +38,7 @@ from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, wa
 
 TITLE: Final = "Copies between host and device"
 SLOW: Final = Threshold(0.25, "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best")  # fmt: skip
-HIDDEN: Final = Threshold(0.5, "of the copies' time: shorter kernels hide less than a third, so that only less copying helps")  # fmt: skip
+HIDDEN: Final = Threshold(1 / 3, "of the time of copies and kernels: where less of it can run beside the rest, only less copying helps")  # fmt: skip
 PINNED: Final = Threshold(0.8, "of the link's rate, which pinned copies reach")
 #: Bytes.
 TINY: Final = Threshold(65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start")  # fmt: skip
@@ -129,12 +129,13 @@ def _bulk(s: StepFacts) -> StepOutcome:
     after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
     gaps = sorted({*gaps, *after})
     us = s.us(held) + s.idle_us(gaps)
-    size, ways = s.moved(held), len({s.ops[at].path for at in held})
+    size, ways = s.moved(held), {s.ops[at].path for at in held}
     if not pageable and all(s.ops[at].pinned for at in held):
         s.useless.add("pinned-copies")
         # in both directions they can overlap with each other too
-        if kernels * ways >= HIDDEN.value * s.us(held):
-            return s.ruled_out("Pinned copies can overlap with the kernels.")
+        parts = [kernels, *(s.us(at for at in held if s.ops[at].path == way) for way in ways)]
+        if sum(parts) - max(parts) >= HIDDEN.value * sum(parts):
+            return s.ruled_out("Pinned copies can overlap with the kernels, or with each other.")
     sorted_out = pageable or all(s.ops[at].pinned for at in copies)
     evidence = tuple(filter(None, (
         s.part("copies_exposed", "Exposed copies, with waits", us, "in which the GPU copied from or to the host, or waited for it, and did no work."),
