@@ -758,13 +758,46 @@ def test_a_report_read_in_parts_is_the_same_as_read_whole(
     plain.write_bytes(framing.read_bytes(report))
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "whole"))
     with monkeypatch.context() as alone:
-        alone.setattr(reader, "_lighter", lambda path, to: [])
+        alone.setattr(reader, "_lighter", lambda *_: [])
         whole = report_files.read(str(plain), Options(figures=True))
     monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "parts"))
     monkeypatch.setattr(shares, "PART_BYTES", 60_000)
     assert report_files.read(str(plain), Options(figures=True), jobs=2) == whole
     assert len(whole.launches) < 2 or list((tmp_path / "parts" / "answers").iterdir())
     assert report_files.read(str(plain), Options(figures=True), jobs=2) == whole, "as it was kept"
+
+
+#: Notes which process starts the disassembler and which makes texts; this one has other C++ code.
+NOTED = """
+import os, sys
+from ncu_toolkit.base.core import shares
+from ncu_toolkit.kernel.analysis import analyze
+from ncu_toolkit.kernel.report import reader
+shares.WHOLE_BYTES, shares.PART_BYTES = 1000, 60_000
+for name in ("warm_up", "texts_of"):
+    def noted(*of, do=getattr(reader, name), name=name):
+        found = do(*of)
+        with open(name, "a") as note:
+            note.write(f"{os.getpid()}:{len(os.listdir('/proc/self/task')) > 1} ")
+        return found
+    setattr(reader, name, noted)
+for figures in (False, True):
+    assert len(analyze.unpacked(analyze.read_packed(sys.argv[1], analyze.Options(figures=figures), 2)).launches) == 4
+"""
+
+
+def test_the_disassembler_of_a_large_report_starts_before_the_report_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the process that makes the texts, once: then the code is known."""
+    (tmp_path / "report.ncu-rep").write_bytes(report_files.first_launches(4))
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(report_files.recorded.ROOT))
+    subprocess.run([sys.executable, "-c", NOTED, "report.ncu-rep"], cwd=tmp_path, check=True)
+    started, *again = (tmp_path / "warm_up").read_text().split()
+    assert started.endswith(":True")
+    assert started in (tmp_path / "texts_of").read_text().split()
+    assert not any(each.endswith(":True") for each in again)
 
 
 def test_an_answer_is_kept_for_the_same_bytes_and_question_alone(

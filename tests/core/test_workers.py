@@ -143,6 +143,33 @@ def test_forks_are_prepared_and_work() -> None:
     assert not PREPARED
 
 
+def test_forks_that_wait_count_and_come_first() -> None:
+    with workers.WorkerPool("test_workers:whoami", 60, str) as made:
+        made.fork(1, lambda: PREPARED.append("first"))
+        made.fork(2, lambda: PREPARED.append("second"))
+        made.fork(1, lambda: PREPARED.append("third"))
+        done = [*made.run([("",)], 1), *made.run([], 1)]
+        assert len(made._all) == 2
+    assert [each.value[1] for each in done] == ["first"]
+
+
+def test_a_fork_that_has_other_threads_makes_none_for_its_tasks() -> None:
+    """It is replaced as soon as that is known."""
+    done = forked(1, [""], 1, lambda: setattr(workers, "_threads", lambda: 2), fresh=True)
+    assert [each.error for each in done] == [None]
+    done = forked(1, [""], 1, lambda: PREPARED.append("ready"), fresh=True)
+    assert [each.value[1] for each in done] == ["ready"]
+
+
+def test_forks_return_what_their_work_does() -> None:
+    assert workers.forked(lambda n: (n, os.getpid() != os.getppid()), range(5), jobs=2) == [
+        (n, True) for n in range(5)
+    ]
+    assert workers.shared(lambda n: n * n, 7, jobs=3) == [n * n for n in range(7)]
+    assert workers.shared(lambda n: n * n, 7, jobs=3, least=4) == [n * n for n in range(7)]
+    assert workers.shared(lambda n: n, 0, jobs=3) == []
+
+
 @pytest.mark.parametrize("forks", [2, 0])
 def test_a_new_process_for_every_task(forks: int) -> None:
     """A fork of one that is prepared."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ncu_toolkit.base.core import cache
 from ncu_toolkit.kernel.analysis import analyze
-from ncu_toolkit.kernel.report import ncu_source, reader
+from ncu_toolkit.kernel.report import framing, messages, ncu_source, reader
 from ncu_toolkit.kernel.report.messages import Code
 from ncu_toolkit.kernel.report.ncu_source import CodeTexts
 
@@ -187,3 +187,51 @@ def test_texts_of_pieces_are_those_of_the_whole(
             made[code].update(found)
     (of_all,) = analyze._texts(file, 1, tmp_path)
     assert made == reader.texts_of(*of_all)
+
+
+def table(*counts: int) -> bytes:
+    """A table of counts by addresses as a report has it."""
+
+    def part(tag: int, number: bytes) -> bytes:
+        return bytes([tag, len(number)]) + number
+
+    def entry(at: int, count: int) -> bytes:
+        key = part(0x0A, b"\x28" + framing.encoded(0x7F2E_0000_0000 + 16 * at))
+        return part(0x1A, key + part(0x12, b"\x28" + framing.encoded(count)))
+
+    return b"".join(entry(at, count) for at, count in enumerate(counts))
+
+
+@pytest.mark.parametrize("counts", [(0, 0, 0), (5, 127, 0, 9), (300, 16383, 128), (0, 128, 70000), (1 << 40,)])  # fmt: skip
+def test_a_table_of_one_length_is_read_as_any_other(counts: tuple[int, ...]) -> None:
+    made = messages.CountTable(table(*counts))
+    assert made.counts == [float(count) for count in counts]
+    assert made.keys == [0x7F2E_0000_0000 + 16 * at for at in range(len(counts))]
+    first, last = (framing.encoded(key) for key in (made.keys[0], made.keys[-1]))
+    assert made.ends == (len(counts), first, last)
+
+
+def test_the_module_gets_the_numbers_that_are_read_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "report.ncu-rep"
+    path.write_bytes(report_files.first_launches(1))
+
+    def numbers(read: Path) -> dict[bytes, float | bytes | None]:
+        frame = framing.parse(read.read_bytes())
+        ((_, _, message),) = frame.results()
+        return messages.scalars(message, messages.metric_names(frame))[1]
+
+    of = [tmp_path / "less.ncu-rep", tmp_path / "whole.ncu-rep"]
+    tables = [reader._lighter(path, to, whole) for to, whole in zip(of, (False, True), strict=True)]
+    less, whole = map(numbers, of)
+    assert tables[0] == tables[1]
+    assert less.items() <= whole.items() == numbers(path).items()
+    assert {name for name in whole if name.decode() in ncu_source.NUMBERS} <= less.keys()
+    assert len(less) < len(whole)
+
+
+def test_a_launch_of_which_no_number_is_read_keeps_one() -> None:
+    frame = framing.parse(report_files.first_launches(1))
+    ((_, _, message),) = frame.results()
+    names = [name.decode() for name in messages.metric_names(frame)]
+    light, _ = messages.lighter(message, names, (), (), ())
+    assert 0 < len(messages.scalars(light, messages.metric_names(frame))[1]) < len(names)

@@ -14,13 +14,11 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeVar
 
 from ncu_toolkit.base.core.errors import (
@@ -32,6 +30,7 @@ from ncu_toolkit.base.core.errors import (
 )
 
 T = TypeVar("T")
+R = TypeVar("R")
 _Prepare = Callable[[], object] | None
 _Call = Callable[..., object] | None
 _MAIN: Final = "import sys; sys.path[:] = {path!r}; from ncu_toolkit.base.core.workers import serve; serve({parent}, {fresh})"
@@ -48,25 +47,27 @@ class Done:
 
 
 def forked(
-    work: Callable[[T], object],
+    work: Callable[[T], R],
     items: Sequence[T],
     *,
     jobs: int,
     least: int = 1,
     tell: Callable[[T], object] = lambda _: None,
-) -> None:
+) -> list[R]:
     """Call `work` with each item in forks of this process, the next as one is free, and `tell` here with
-    each that is done; only what `work` writes to disk remains.
+    each that is done. Returns what `work` does, for each item.
 
     Runs here where a fork would have fewer than `least` items, or where there are other threads,
     whose locks would stay locked in the fork. Raises ToolkitError of the first item that failed, or
     RuntimeError for any other error of a fork."""
     jobs = min(jobs, len(items) // least)
     if jobs < 2 or not hasattr(os, "fork") or _threads() > 1:
+        here = []
         for item in items:
-            work(item)
+            here.append(work(item))
             tell(item)
-        return
+        return here
+    made = dict[int, R]()
     forks = [_Forked(call=lambda at: work(items[at])) for _ in range(jobs)]
     try:
         turns, busy, errors = iter(range(len(items))), dict[IO[bytes], tuple[_Forked, int]](), []
@@ -79,7 +80,8 @@ def forked(
             free = []
             for stream in select.select(list(busy), [], [])[0] if busy else ():
                 fork, at = busy.pop(stream)
-                errors.append(_answer(fork)[1])
+                made[at], error = _answer(fork)
+                errors.append(error)
                 tell(items[at])
                 free.append(fork)
     except (EOFError, OSError, pickle.UnpicklingError):
@@ -90,23 +92,15 @@ def forked(
     for error in errors:
         if error is not None:
             raise RuntimeError(error) if isinstance(error, str) else error
+    return [made[at] for at in range(len(items))]
 
 
 def shared(work: Callable[[int], T], count: int, *, jobs: int, least: int = 1) -> list[T]:
     """What `work` returns for each number below `count`, in order; in forks as `forked`."""
     jobs = max(1, min(jobs, count // least))
-    if jobs < 2:
-        return [work(at) for at in range(count)]
-    with tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch:
-        bounds = [count * share // jobs for share in range(jobs + 1)]
-
-        def do(share: int) -> None:
-            made = [work(at) for at in range(bounds[share], bounds[share + 1])]
-            Path(scratch, str(share)).write_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
-
-        forked(do, range(jobs), jobs=jobs)
-        parts = (Path(scratch, str(share)).read_bytes() for share in range(jobs))
-        return [made for part in parts for made in pickle.loads(part)]
+    spans = [range(count * at // jobs, count * (at + 1) // jobs) for at in range(jobs)]
+    parts = forked(lambda span: [work(at) for at in span], spans, jobs=jobs)
+    return [made for part in parts for made in part]
 
 
 def _threads() -> int:
@@ -202,7 +196,7 @@ class WorkerPool:
     def __init__(
         self, function: str, timeout: float, label: Callable[[int], str], *, fresh: bool = False
     ) -> None:
-        self._function, self._timeout, self._label, self._fresh = function, timeout, label, fresh
+        self._function, self.timeout, self._label, self._fresh = function, timeout, label, fresh
         self._mine = threading.local()
         self._all: list[_Worker] = []
         self._waiting: list[_Worker] = []
@@ -216,12 +210,13 @@ class WorkerPool:
         self.close()
 
     def fork(self, count: int, prepare: _Prepare = None) -> None:
-        """Make `count` workers as forks of this process, a tenth of a second faster than starting
-        them, where it can be forked (`forked`). Each calls `prepare` before its first task; errors
-        of that are ignored, and a worker that it kills is replaced."""
+        """Have `count` workers wait that are forks of this process, a tenth of a second faster than
+        starting them, where it can be forked (`forked`). Each new one calls `prepare` before its first
+        task; errors of that are ignored, and a worker that it kills is replaced, or a fresh one that
+        has other threads then."""
         if not hasattr(os, "fork") or _threads() > 1:
             return
-        made = [_Forked(prepare, fresh=self._fresh) for _ in range(count)]
+        made = [_Forked(prepare, fresh=self._fresh) for _ in range(count - len(self._waiting))]
         self._all += made
         self._waiting += made
 
@@ -230,14 +225,14 @@ class WorkerPool:
         tasks: Sequence[tuple[Any, ...]],
         jobs: int,
         meanwhile: _Prepare = None,
-        before: Callable[[int], object] | None = None,
+        before: Callable[[int], object] = lambda _: None,
     ) -> Iterator[Done]:
         """As the function `run`; `before` is called with a task's index when its turn comes."""
         if not tasks:
             return
         pool = ThreadPoolExecutor(max(1, min(jobs, len(tasks))))
         try:
-            waiting = [pool.submit(self._do, before, *each) for each in enumerate(tasks)]
+            waiting = [pool.submit(self.do, *each, before) for each in enumerate(tasks)]
             if meanwhile is not None:
                 meanwhile()
             for future in as_completed(waiting):
@@ -253,7 +248,7 @@ class WorkerPool:
                 if self._closed:
                     raise RuntimeError("the pool was closed")
                 if self._waiting:
-                    worker = self._waiting.pop()
+                    worker = self._waiting.pop(0)
                 else:
                     code = _MAIN.format(path=sys.path, parent=os.getpid(), fresh=self._fresh)
                     # In its own session, so that Ctrl-C reaches only this process.
@@ -268,14 +263,10 @@ class WorkerPool:
             self._mine.worker = worker
         return worker
 
-    def _do(
-        self, before: Callable[[int], object] | None, index: int, task: tuple[Any, ...]
+    def do(
+        self, index: int, task: tuple[Any, ...], before: Callable[[int], object] = lambda _: None
     ) -> Done:
-        if before is not None:
-            before(index)
-        return self.do(index, task)
-
-    def do(self, index: int, task: tuple[Any, ...]) -> Done:
+        before(index)
         worker = self._worker()
         late = threading.Event()
 
@@ -283,7 +274,7 @@ class WorkerPool:
             late.set()
             worker.kill()
 
-        timer = threading.Timer(self._timeout, give_up)
+        timer = threading.Timer(self.timeout, give_up)
         timer.start()
         try:
             while isinstance(worker, _Forked) and not worker.ready() and not late.is_set():
@@ -307,7 +298,7 @@ class WorkerPool:
         what = self._label(index)
         if late:
             return InputProblem(
-                f"{what} did not finish within {self._timeout:.0f} s",
+                f"{what} did not finish within {self.timeout:.0f} s",
                 "Allow more time with --timeout, or read fewer launches with --kernel",
             )
         code = worker.returncode or 0
@@ -424,8 +415,9 @@ def _be_worker(
         if prepare is not None:
             with contextlib.suppress(Exception):
                 prepare()
-        os.write(answers, b"\n")
-        _serve_tasks(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"), call, fresh)
+        if not fresh or _threads() == 1:
+            os.write(answers, b"\n")
+            _serve_tasks(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"), call, fresh)
     finally:
         os._exit(0)
 

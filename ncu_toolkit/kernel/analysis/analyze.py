@@ -67,6 +67,8 @@ DEFAULT_TIMEOUT: Final = 900.0
 #: Takes a file, how many of its launches are judged, how many it has, and the card of the kernel
 #: that takes most time, once it is known.
 Progress = Callable[[str, int, int, "Card | None"], None]
+#: What `reader.ReportFile.examined` returns.
+_Known = tuple[reader.LoadedReport, reader.ReportPart]
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,9 @@ class FileResult:
     @property
     def incomplete(self) -> InputProblem:
         """What a command says that refuses a file that was read in part."""
-        return InputProblem(
-            f"'{self.path}' is incomplete: {self.lacking}",
-            f"Copy or record it again; {partly(self.path)}"
-            if any(launch.complete for launch in self.launches)
-            else "Copy or record it again",
-        )
+        rest = f"; {partly(self.path)}" * any(launch.complete for launch in self.launches)
+        remedy = f"Copy or record it again{rest}"
+        return InputProblem(f"'{self.path}' is incomplete: {self.lacking}", remedy)
 
     @property
     def state(self) -> str:
@@ -343,12 +342,8 @@ class Analysis:
     def missed(self) -> tuple[str, ...]:
         """What is known to be missing from the capture, a sentence each: launches that ncu was
         told to leave out, and collectives that were not finished."""
-        several = len(self.files) > 1
-        found = [
-            f"{file.path}: {file.left_out}" if several else file.left_out
-            for file in self.files
-            if file.left_out
-        ]
+        named = len(self.files) > 1
+        found = [f"{x.path}: " * named + x.left_out for x in self.files if x.left_out]
         for launch in self.launches:
             if not launch.complete and reader.is_collective(launch.kernel):
                 found.append(f"Not finished: {launch.named}: {reader.COLLECTIVE}.")
@@ -564,20 +559,26 @@ def read_packed(
     Raises:
         InputProblem, EnvironmentProblem: as `reader.visit_report`.
     """
-    before, kept = _stamp(path), _kept(path, options)
-    if kept is not None and (content := cache.unsealed(kept, own=True)):
-        with cache.without_collector():
-            answer: Packed = pickle.loads(content)
-        return answer
-    found: Packed | ToolkitError
-    try:
-        found = _read_packed(path, options, jobs, timeout, note)
-        if kept and len(found.parts) > 1 and found.file.read == found.file.declared:
-            with contextlib.suppress(OSError):
-                cache.seal(kept, pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
-                cache.trim(kept.parent, _KEPT_BYTES)
-    except ToolkitError as refused:
-        found = refused
+    before = _stamp(path)
+    function = "ncu_toolkit.kernel.report.reader:texts_of"
+    with workers.WorkerPool(function, timeout, lambda _: f"the code in '{path}'") as makers:
+        large = before is not None and before[1] > shares.WHOLE_BYTES and jobs > 1
+        if large and path.endswith(REPORT_SUFFIXES[0]) and ncu_action.fits_here():
+            makers.fork(1, partial(reader.warm_up, Path(path)))
+        kept = _kept(path, options)
+        if kept is not None and (content := cache.unsealed(kept, own=True)):
+            with cache.without_collector():
+                answer: Packed = pickle.loads(content)
+            return answer
+        found: Packed | ToolkitError
+        try:
+            found = _read_packed(path, options, jobs, makers, note)
+            if kept and len(found.parts) > 1 and found.file.read == found.file.declared:
+                with contextlib.suppress(OSError):
+                    cache.seal(kept, pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+                    cache.trim(kept.parent, _KEPT_BYTES)
+        except ToolkitError as refused:
+            found = refused
     if before != _stamp(path):  # the file is read twice: here, and by the profiler's module
         raise InputProblem(
             f"'{path}' changed while it was read", "Run it again once the file is written"
@@ -617,7 +618,10 @@ def _judges() -> str:
     return cache.edition(ncu_action.made_by(), *sorted(made))
 
 
-def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: str) -> Packed:
+@cache.without_collector()
+def _read_packed(
+    path: str, options: Options, jobs: int, makers: workers.WorkerPool, note: str
+) -> Packed:
     file = reader.ReportFile(Path(path))
     if note:
         Path(note).write_text(f"{file.frame.declared_launches}\n")
@@ -635,33 +639,34 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
         tempfile.TemporaryDirectory(prefix="ncu-toolkit-") as scratch,
         workers.WorkerPool(
             "ncu_toolkit.kernel.analysis.analyze:read_part",
-            timeout,
+            makers.timeout,
             lambda index: f"part {index + 1} of '{path}'",
             fresh=True,
         ) as pool,
     ):
         parts = [Path(scratch) / f"{index}.ncu-rep" for index in range(len(spans))]
+        texts = _texts(file, jobs, Path(scratch))
+        # forks cannot share the launches once there are threads that wait for texts
+        many = len(file.codes) > _LAUNCHES_A_TEXT * sum(len(cuts) for *_, cuts in texts)
         if ncu_action.fits_here():
             first, longest = Path(scratch) / "first.ncu-rep", _longest(file)
             file.write_part(first, [longest])
             if note and not options.kernel:
                 code = {longest: file.codes[longest]}
-                alone = reader.ReportPart(file.path.name, "", {}, codes=code, span=[longest])
-                pool.fork(1, partial(_first_card, path, first, options, alone, note))
+                card = partial(_first_card, path, first, options, code, note)
+                if many:
+                    pool.fork(1, card)
+                else:  # one disassembler makes both
+                    texts[0] += (card,)
             pool.fork(min(jobs, len(spans)), partial(_prepare, first))
-        report, part = _examined(file, options, jobs, timeout, Path(scratch))
-        tasks = [
-            (path, str(own), options, part.of(span), note)
-            for own, span in zip(parts, spans, strict=True)
-        ]
+            makers.fork(len(texts))
+        examine = partial(file.examined, options.allow_partial, jobs=jobs if many else 1)
+        report, part = _examined(examine, many, texts, makers)
+        each = zip(parts, spans, strict=True)
+        tasks = [(path, str(own), options, part.of(span), note) for own, span in each]
         file.forget()
-        found: list[bytes] = []
-        seen = 0
-
-        def write(index: int) -> None:
-            file.write_part(parts[index], spans[index])
-
-        for done in pool.run(tasks, jobs, before=write):
+        found: list[tuple[bytes, int]] = []
+        for done in pool.run(tasks, jobs, before=lambda at: file.write_part(parts[at], spans[at])):
             parts[done.index].unlink(missing_ok=True)
             if done.error is not None:
                 if not options.allow_partial or isinstance(done.error, EnvironmentProblem):
@@ -669,48 +674,34 @@ def _read_packed(path: str, options: Options, jobs: int, timeout: float, note: s
                 lost = f"{shares.places(sorted(spans[done.index]))}: {done.error.message}"
                 report = replace(report, missing="; ".join(filter(None, (report.missing, lost))))
             else:
-                launches_there, seen_there = done.value
-                found.append(launches_there)
-                seen += seen_there
-    return Packed(_file(path, reader.counted(report, seen), names), found)
+                found.append(done.value)
+    report = reader.counted(report, sum(seen for _, seen in found))
+    return Packed(_file(path, report, names), [launches_there for launches_there, _ in found])
 
 
 def _examined(
-    file: reader.ReportFile, options: Options, jobs: int, timeout: float, scratch: Path
-) -> tuple[reader.LoadedReport, reader.ReportPart]:
-    """What is known of a report, with the texts that the cache lacks."""
-    texts = _texts(file, jobs, scratch)
-    known: list[tuple[reader.LoadedReport, reader.ReportPart]] = []
-
-    def examine(jobs: int = 1) -> None:
-        known.append(file.examined(allow_partial=options.allow_partial, jobs=jobs))
-
-    # forks cannot share the launches once there are threads that wait for texts
-    if len(file.codes) > _LAUNCHES_A_TEXT * sum(len(cuts) for _, _, cuts in texts):
-        examine(jobs)
+    examine: Callable[[], _Known], first: bool, texts: Sequence[Any], makers: workers.WorkerPool
+) -> _Known:
+    """What is found of a report, first or while others make the texts that the cache lacks."""
+    known = [examine()] if first else []
     lines: dict[bytes, dict[int, Line]] = {}
-    function = "ncu_toolkit.kernel.report.reader:texts_of"
-    with workers.WorkerPool(function, timeout, lambda _: f"the code in '{file.path}'") as pool:
-        if ncu_action.fits_here():
-            pool.fork(len(texts))
-        for done in pool.run(texts, jobs, None if known else examine):
-            for code, those in (done.value or {}).items():
-                lines.setdefault(code, {}).update(those)
+    for done in makers.run(texts, len(texts), None if first else lambda: known.append(examine())):
+        for code, those in (done.value or {}).items():
+            lines.setdefault(code, {}).update(those)
+    makers.close()
     ((report, part),) = known
     return report, replace(part, lines=lines)
 
 
-def _texts(
-    file: reader.ReportFile, jobs: int, scratch: Path
-) -> list[tuple[Path, reader.ReportPart, dict[int, range]]]:
-    """Launches of which the cache lacks the code's text, for `reader.texts_of`, cut into pieces of
-    one size. The disassembler takes memory that it never frees, and has a thread, so that a process
+def _texts(file: reader.ReportFile, jobs: int, scratch: Path) -> list[tuple[Any, ...]]:
+    """Launches of which the cache lacks the code's text, for `reader.texts_of`, cut into pieces of one
+    size. The disassembler takes memory that it never frees, and has a thread, so that a process
     with it cannot be forked: those that make texts end before others read. Texts that they cannot
     make are left to these."""
     part = reader.ReportPart(file.path.name, "", {}, codes=dict(enumerate(file.codes)))
     sizes = {place: len(file.codes[place].text) or 1 for place in reader.lacking_texts(part)}
     total = sum(sizes.values())
-    found = []
+    found: list[tuple[Any, ...]] = []
     for share in range(count := min(jobs, -(-total // _TEXTS_BYTES))):
         low, high = total * share // count, total * (share + 1) // count
         cuts: dict[int, range] = {}
@@ -733,19 +724,16 @@ def _longest(file: reader.ReportFile) -> int:
 
 
 def _first_card(
-    path: str, plain: Path, options: Options, part: reader.ReportPart, note: str
+    path: str, plain: Path, options: Options, code: dict[int, messages.Code], note: str
 ) -> None:
-    """Judge one launch before all others, for who waits at a terminal, and end the process, whose
-    disassembler keeps its memory. The counters were not compared with other launches' yet."""
-    try:
-        launches: list[LaunchResult] = []
-        visit = _judge_into(launches, path, options, "")
-        reader.visit_part(plain, plain.parent, part, visit)
-        whole = Path(f"{note}{_CARD}.part")
-        whole.write_bytes(pickle.dumps(launches[0].card))
-        whole.replace(note + _CARD)
-    finally:
-        os._exit(0)
+    """Judge one launch before all others, for who waits at a terminal. The counters were not compared
+    with other launches' yet."""
+    launches: list[LaunchResult] = []
+    part = reader.ReportPart(Path(path).name, "", {}, codes=code, span=[*code])
+    reader.visit_part(plain, plain.parent, part, _judge_into(launches, path, options, ""))
+    whole = Path(f"{note}{_CARD}.part")
+    whole.write_bytes(pickle.dumps(launches[0].card))
+    whole.replace(note + _CARD)
 
 
 def _prepare(launch: Path) -> None:
@@ -788,11 +776,11 @@ def _wanted(options: Options) -> Callable[[str], bool] | None:
     return lambda name: patterns.found(options.kernel, name, "--kernel")
 
 
-def _file(path: str, report: reader.LoadedReport, names: tuple[str, ...]) -> FileResult:
+def _file(path: str, report: reader.LoadedReport, names: tuple[bytes, ...]) -> FileResult:
     """The file without its launches."""
     return FileResult(
         path, (), report.ncu_version, report.declared_launches, report.read_launches, report.damage, report.missing,
-        report.checksum, left_out=report.left_out, kernels=names,
+        report.checksum, left_out=report.left_out, kernels=tuple(str(name, errors="replace") for name in names),
     )  # fmt: skip
 
 

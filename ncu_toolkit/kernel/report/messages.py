@@ -90,8 +90,8 @@ _FUNCTION_NAME, _FUNCTION_BASE = 1, 2
 _FILE_NAME, _FILE_TEXT = 1, 2
 # a result message
 _THREAD, _CALL, _CREATED = 1, 2, 14
-_RESULT_MANGLED: Final = 5
-_RESULT_FUNCTION: Final = 6
+RESULT_MANGLED: Final = 5
+RESULT_FUNCTION: Final = 6
 _GRID, _BLOCK = 10, 11
 RESULT_METRIC: Final = 13
 _RESULT_SOURCES: Final = 15
@@ -235,22 +235,20 @@ class Code:
 UNKNOWN: Final = Code()
 
 
-def codes(frame: Framing, modules: Modules) -> tuple[Code, ...]:
+def codes(frame: Framing, modules: Modules) -> Iterator[Code]:
     """The code of each launch in file order; unknown with several sources, or where the code of one
     id differs."""
     made: dict[tuple[object, ...], Code] = {}
-    found = []
     for block, _, message in frame.results():
         try:
             who, of = identity(message), process(block)
         except Malformed:
-            found.append(UNKNOWN)
+            yield UNKNOWN
             continue
         key = (who.mangled, of, *who.sources)
         if key not in made:
             made[key] = _code(who.mangled, [modules.of(of, source) for source in who.sources])
-        found.append(made[key])
-    return tuple(found)
+        yield made[key]
 
 
 def _code(mangled: bytes, sources: Sequence[tuple[SourceMessage, ...]]) -> Code:
@@ -266,24 +264,13 @@ def _code(mangled: bytes, sources: Sequence[tuple[SourceMessage, ...]]) -> Code:
     return Code(digest, base, bool(source.digest), source.files, text, module)
 
 
-def mangled(result: bytes) -> Iterator[bytes]:
-    """The mangled name of the kernel that a result is of."""
-    with contextlib.suppress(Malformed):
-        for number, value in fields(result):
-            if number == _RESULT_MANGLED and isinstance(value, bytes):
-                yield value
-
-
-def functions(frame: Framing) -> tuple[str, ...]:
-    """The names of the functions that were launched, each once, in file order."""
-    found: dict[str, None] = {}
+def functions(frame: Framing, field: int = RESULT_FUNCTION) -> tuple[bytes, ...]:
+    """The names of the functions that were launched, or mangled ones, each once, in file order."""
+    found: dict[bytes, None] = {}
     for _, _, message in frame.results():
         with contextlib.suppress(Malformed):
-            names = (
-                v for n, v in fields(message) if n == _RESULT_FUNCTION and isinstance(v, bytes)
-            )
-            if (name := next(names, None)) is not None:
-                found[name.decode(errors="replace")] = None
+            names = (v for n, v in fields(message) if n == field and isinstance(v, bytes))
+            found |= dict.fromkeys(itertools.islice(names, 1))
     return tuple(found)
 
 
@@ -450,11 +437,16 @@ def _entries_of(width: int) -> tuple[re.Pattern[bytes], ...]:
 
 
 def lighter(
-    message: bytes, names: Sequence[str], read: Container[str], kept: Container[str]
+    message: bytes,
+    names: Sequence[str],
+    read: Container[str],
+    kept: Container[str],
+    wanted: Container[bytes],
 ) -> tuple[bytes, dict[str, bytes]]:
     """A launch's message without its tables of numbers, and without what sections show; and the
     tables of the metrics to be `read` (`CountTable`). Tables of `kept` metrics stay, and those of
-    another form.
+    another form. Of a run of metrics (`_RUN`) those with a `wanted` index stay, and the first: a
+    launch without any is taken for broken.
 
     NVIDIA's module takes 20 bytes of memory for each byte of a table, and a hundredth of a second
     for those of a launch. Raises Malformed."""
@@ -470,7 +462,13 @@ def lighter(
                 copied = after
             at = after
             continue
-        if run := _RUN.match(message, at) or _WHOLES.match(message, at):
+        if run := _RUN.match(message, at):
+            size = _RECORD.size
+            first, *rest = (message[i : i + size] for i in range(at, run.end(), size))
+            pieces += [message[copied:at], first, *(one for one in rest if one[3:5] in wanted)]
+            at = copied = run.end()
+            continue
+        if run := _WHOLES.match(message, at):
             at = run.end()
             continue
         start = _START.match(message, at)
@@ -523,17 +521,28 @@ class CountTable:
     """A table that `lighter` took out, of keys and counts."""
 
     def __init__(self, entries: bytes) -> None:
-        self._entries, self._width = entries, entries[3] - 1
-        self._encoded: list[bytes] = _entries_of(self._width)[2].findall(entries)
+        self._entries, self._width, step = entries, entries[3] - 1, entries[1] + 2
+        lengths = entries[1::step]
+        self._step = step if lengths == lengths[:1] * (len(entries) // step) else 0
+        """The length of its entries, if all have the same."""
+
+    @cached_property
+    def _encoded(self) -> list[bytes]:
+        return _entries_of(self._width)[2].findall(self._entries)
 
     @cached_property
     def counts(self) -> list[float]:
+        if self._step == _AROUND + self._width + 1:
+            return list(map(float, self._entries[self._step - 1 :: self._step]))
         return list(map(_COUNTS.__getitem__, self._encoded))
 
     @cached_property
     def ends(self) -> tuple[int, bytes, bytes]:
         """How many entries it has, and the keys of the first and the last, encoded."""
-        last = len(self._entries) - _AROUND - self._width - len(self._encoded[-1])
+        size = len(self._entries)
+        if self._step:
+            return size // self._step, self._key(0), self._key(size - self._step)
+        last = size - _AROUND - self._width - len(self._encoded[-1])
         return len(self._encoded), self._key(0), self._key(last)
 
     @property
@@ -608,7 +617,7 @@ def _identity(parts: Iterable[tuple[int, int | bytes]]) -> Identity:
             sources += [
                 entry for part, entry in fields(value) if part == 1 and isinstance(entry, int)
             ]
-        elif number == _RESULT_MANGLED:
+        elif number == RESULT_MANGLED:
             mangled = value
         elif number in (_GRID, _BLOCK):
             sizes = {part: size for part, size in fields(value) if isinstance(size, int)}
@@ -809,7 +818,7 @@ _NVTX: Final[Shape] = {
 _STACK: Final[Shape] = {1: {1: _W, 3: Text.FILE, 4: Text.QUOTE}}
 _PM: Final[Shape] = {1: _K, 2: _N}
 RESULT: Final[Shape] = {
-    _RESULT_MANGLED: _K, _RESULT_FUNCTION: _K, 7: _K, 9: _N, _GRID: _N, _BLOCK: _N, 12: _W, RESULT_METRIC: METRIC, _RESULT_SOURCES: SOURCE, 17: _Y,
+    RESULT_MANGLED: _K, RESULT_FUNCTION: _K, 7: _K, 9: _N, _GRID: _N, _BLOCK: _N, 12: _W, RESULT_METRIC: METRIC, _RESULT_SOURCES: SOURCE, 17: _Y,
     18: _COMMENT, 19: _RULE, 21: _NVTX, 24: {2: _L}, 25: _N, 26: _W, 27: _W, 28: _STACK, 31: _K, 32: _STACK, 33: Text.BINARY, 34: Text.BINARY,
     36: _PM, 37: _N, 38: {1: _N, 2: _N, 3: _K, 4: {2: _T, 3: _T}}, 39: _K,
 }  # fmt: skip

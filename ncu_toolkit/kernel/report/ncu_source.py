@@ -37,6 +37,10 @@ TABLES: Final = frozenset(
 KEPT: Final = frozenset(
     {*registry.TIMELINE, registry.OPCODE_METRIC, registry.OPCODE_THREADS_METRIC, registry.LAUNCH_FACTS["function"]}
 )  # fmt: skip
+#: Metrics whose numbers are read.
+NUMBERS: Final = TABLES | KEPT.union(
+    registry.LAUNCH_FACTS.values(), registry.DEVICE_FACTS.values(), *(each.ncu for each in registry.REGISTRY.values())
+)  # fmt: skip
 #: Not a count, so a total of 0 does not say that every instance is 0.
 _NOT_ADDITIVE: Final = frozenset({"live_registers"})
 #: Source metrics with their own fields in a row.
@@ -127,8 +131,7 @@ class CodeTexts:
 
     def _file(self, code: Code) -> Path | None:
         """The cached file of code that is in the report."""
-        wanted = self.folder is not None and code.embedded
-        return self.folder / f"{code.digest.hex()}.json" if self.folder and wanted else None
+        return self.folder / f"{code.digest.hex()}.json" if self.folder and code.embedded else None
 
     def lacking(self) -> list[int]:
         """A launch of each code that is in the report and not in the cache."""

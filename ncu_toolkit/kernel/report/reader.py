@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -259,7 +259,7 @@ class ReportFile:
     @cached_property
     def codes(self) -> tuple[messages.Code, ...]:
         """The code of each launch in file order."""
-        return messages.codes(self.frame, messages.Modules(self.sources))
+        return tuple(messages.codes(self.frame, messages.Modules(self.sources)))
 
     @cached_property
     def _broken_tables(self) -> tuple[cubin.BrokenTable, ...]:
@@ -340,7 +340,7 @@ class ReportFile:
         return {at for at, b in found if b.sources or b.graphs or messages.of_report(b.header)}
 
     def examined(
-        self, *, allow_partial: bool = False, instructions: bool = True, jobs: int = 1
+        self, allow_partial: bool = False, *, instructions: bool = True, jobs: int = 1
     ) -> tuple[LoadedReport, ReportPart]:
         """What is known of the report, without its profiles, and its launches, to be read; by so
         many processes.
@@ -425,18 +425,33 @@ def prepare(path: Path) -> None:
     _launches(path)[0].range_by_idx(0).action_by_idx(0)
 
 
+def warm_up(path: Path) -> None:
+    """Start the disassembler, which takes most of a second, where the cache lacks the text of a report's
+    first launch. The module reads no more than that."""
+    file = ReportFile(path)
+    code = next(messages.codes(file.frame, messages.Modules(file.sources)))
+    if file.frame.declared_launches > 1 and lacking_texts(ReportPart("", "", {}, codes={0: code})):
+        _launches(path)[0].range_by_idx(0).action_by_idx(0).sass_by_pc(code.base)
+
+
 def lacking_texts(part: ReportPart) -> list[int]:
     """A launch of each code whose text is not in the cache."""
     texts = CodeTexts(part.codes or {}, _texts_folder())
     return texts.lacking()
 
 
+@without_collector()
 def texts_of(
-    path: Path, part: ReportPart, cuts: Mapping[int, range]
+    path: Path,
+    part: ReportPart,
+    cuts: Mapping[int, range],
+    before: Callable[[], object] = lambda: None,
 ) -> dict[bytes, dict[int, ncu_source.Line]]:
     """SASS text and source lines of the code of each launch of a part, by the code's digest, within
-    the distances from its start that `cuts` names."""
-    context, there, tables = _opened(path, path.with_name(f"light-{path.name}"))
+    the distances from its start that `cuts` names. Calls `before` first, whatever comes of it."""
+    with contextlib.suppress(Exception):
+        before()
+    context, there, tables = _opened(path, path.with_name(f"light-{path.name}"), False)
     texts, found = CodeTexts(part.codes or {}), dict[bytes, dict[int, ncu_source.Line]]()
     for place, (at, action), taken in zip(sorted(cuts), there, tables, strict=True):
         metrics = ncu_source.Metrics(context.range_by_idx(at).action_by_idx(action), taken)
@@ -456,18 +471,17 @@ def visit_part(
     """As `visit_report`, for a report that is read as it is, or a part of one, through a lighter
     one in the folder `scratch`. Returns how many launches it has."""
     light = scratch / f"light-{path.name}"
-    context, there, tables = _opened(path, light)
+    context, there, tables = _opened(path, light, values is not None)
     several = any(at for at, _ in there)
     places = range(len(there)) if part.span is None else part.span
     if several:
         # Launches are then grouped by range, not in the order in which they were written.
-        copies = {
-            place: {f"its counters are not its own, as {why}": ()}
-            for place, why in part.copies.items()
-        }
-        shared = _of_every_launch([*part.contradictions.values(), *copies.values()], places)
+        found = {s: of for each in part.contradictions.values() for s, of in each.items()}
+        found |= {f"its counters are not its own, as {why}": () for why in part.copies.values()}
+        shared = {f"in a launch of this file {sentence}": of for sentence, of in found.items()}
         codes = None if part.codes is None else dict[int, messages.Code]()
-        part = ReportPart(part.file, part.ncu_version, shared, codes=codes, span=part.span)
+        wrong = dict.fromkeys(places, shared) if shared else {}
+        part = ReportPart(part.file, part.ncu_version, wrong, codes=codes, span=part.span)
     inside = {place: at for at, place in enumerate(sorted(places))}
     texts = None if part.codes is None else CodeTexts(part.codes, _texts_folder())
     if texts is not None:
@@ -483,8 +497,8 @@ def visit_part(
                     range_index, action_index = 0, place
                 origin = Origin(part.file, range_index, action_index, part.ncu_version)
                 taken, tables[inside[place]] = tables[inside[place]], {}
-                wrong = part.contradictions.get(place, {})
-                read = ncu_action.profile_of(action, origin, texts, wrong, taken)
+                known = part.contradictions.get(place, {})
+                read = ncu_action.profile_of(action, origin, texts, known, taken)
                 if read.launch.complete and place in part.copies:
                     read = ncu_action.not_measured(read, part.copies[place])
                 code = read.code
@@ -499,10 +513,13 @@ def visit_part(
     return len(there)
 
 
-def _opened(path: Path, light: Path) -> tuple[Any, list[tuple[int, int]], list[dict[str, bytes]]]:
-    """A report in the module, its launches by range, and the tables that the module did not get. It
-    reads the file `light` as long as it is used."""
-    tables = _lighter(path, light)
+def _opened(
+    path: Path, light: Path, whole: bool
+) -> tuple[Any, list[tuple[int, int]], list[dict[str, bytes]]]:
+    """A report in the module, its launches by range, and the tables that the module did not get, nor
+    most metrics that nobody reads, unless it is to have the `whole`. It reads the file `light` as
+    long as it is used."""
+    tables = _lighter(path, light, whole)
     context, there = _launches(light if tables else path)
     if len(there) != len(tables) or any(at for at, _ in there):  # whose tables is not known
         context, there = _launches(path)
@@ -517,13 +534,16 @@ def _launches(path: Path) -> tuple[Any, list[tuple[int, int]]]:
     return context, [(at, action) for at, count in enumerate(counts) for action in range(count)]
 
 
-def _lighter(path: Path, to: Path) -> list[dict[str, bytes]]:
+def _lighter(path: Path, to: Path, whole: bool) -> list[dict[str, bytes]]:
     """Write a report without the tables of its launches, which are returned in file order; nothing
     where it cannot be followed."""
     frame = framing.parse(framing.content(path))
     if frame.problem:
         return []
     names = [name.decode(errors="replace") for name in messages.metric_names(frame)]
+    wanted = {
+        framing.encoded(at) for at, name in enumerate(names) if whole or name in ncu_source.NUMBERS
+    }
     found: list[dict[str, bytes]] = []
     data, ends = frame.data, [*(block.offset for block in frame.blocks[1:]), frame.intact_bytes]
     with to.open("wb") as sink:
@@ -535,7 +555,7 @@ def _lighter(path: Path, to: Path) -> list[dict[str, bytes]]:
                 if kind == messages.KERNEL:
                     with contextlib.suppress(Malformed):
                         message, tables = messages.lighter(
-                            message, names, ncu_source.TABLES, ncu_source.KEPT
+                            message, names, ncu_source.TABLES, ncu_source.KEPT, wanted
                         )
                 results.append((kind, message))
                 found.append(tables)
@@ -582,18 +602,6 @@ def _texts_folder() -> Path | None:
         return cache.cache_folder() / "sass" / cache.edition(ncu_action.made_by())
     except (OSError, EnvironmentProblem):  # There may be no home folder.
         return None
-
-
-def _of_every_launch(
-    contradictions: Iterable[Mapping[str, tuple[str, ...]]], launches: Iterable[int]
-) -> Mapping[int, Mapping[str, tuple[str, ...]]]:
-    """Contradictions of one launch, given to all launches where it is not known which one it is."""
-    shared = {
-        f"in a launch of this file {sentence}": names
-        for one in contradictions
-        for sentence, names in one.items()
-    }
-    return dict.fromkeys(launches, shared) if shared else {}
 
 
 def partly(path: Path | str) -> str:

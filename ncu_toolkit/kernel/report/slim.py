@@ -22,7 +22,7 @@ def slim(data: bytes) -> bytes:
     """The report with modules that hold the launched kernels and no others; as it is where its
     framing or its modules make no sense."""
     frame = framing.parse(data)
-    launched = {name for _, _, result in frame.results() for name in messages.mangled(result)}
+    launched = messages.functions(frame, messages.RESULT_MANGLED)
     if frame.problem or not launched or not any(block.sources for block in frame.blocks):
         return data
     starts = [block.offset for block in frame.blocks]
