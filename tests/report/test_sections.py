@@ -15,7 +15,7 @@ TITLES = {
     "LaunchStats": "No cause found",
     "Occupancy": "No cause found",
     "SourceCounters": "Memory latency",
-    "SpeedOfLight": "L1 and shared-memory bandwidth",
+    "SpeedOfLight": "Uncoalesced global access",
     "WarpStateStats": "Memory latency",
 }
 
