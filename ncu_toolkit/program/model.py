@@ -307,7 +307,11 @@ class Account(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> float:
         """The part (0-1) of the wall time in which the GPU worked."""
-        return sum(self.exclusive_us) / self.wall_us if self.wall_us else 0.0
+        return self.share(sum(self.exclusive_us))
+
+    def share(self, us: float) -> float:
+        """A time as part (0-1) of the wall time."""
+        return us / self.wall_us if self.wall_us else 0.0
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,11 +334,9 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def joined(edits: "Iterable[Edit]") -> "Edit":
         """All of them at once."""
-        keeps: dict[int, float] = {}
         edits = [*edits]
-        for each in edits:
-            for at, part in each.keeps.items():
-                keeps[at] = min(part, keeps.get(at, part))
+        parts = (part for each in edits for part in each.keeps.items())
+        keeps = dict(sorted(parts, key=lambda part: -part[1]))  # the least of each comes last
         rest = ("drops", "graphed", "moved", "beside", "waits")
         joined = {name: frozenset().union(*(getattr(e, name) for e in edits)) for name in rest}
         return Edit(keeps=keeps, **joined)

@@ -2,7 +2,7 @@
 what was predicted of it. Steps are the samples by which `gate` tells a change from chance."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -75,13 +75,13 @@ class StepChange:
     @cached_property
     def parts(self) -> tuple[PartChange, ...]:
         """All parts of the account, what changed most first. They add up to the change of the step."""
-        times: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        labels = {}
-        for side, (found, by) in enumerate(zip((self.old, self.new), self.scales, strict=True)):
-            for part in found.account.parts:
-                labels[part.key] = part.label
-                times[part.key][side] += part.us * by
-        changes = (PartChange(key, labels[key], *both) for key, both in times.items())
+        both = [found.account.parts for found in (self.old, self.new)]
+        labels = {part.key: part.label for side in both for part in side}
+        times = [
+            summed((part.key, part.us * by) for part in side)
+            for side, by in zip(both, self.scales, strict=True)
+        ]
+        changes = (PartChange(x, label, *(us[x] for us in times)) for x, label in labels.items())
         return tuple(sorted(changes, key=lambda each: (-abs(each.us), each.key)))
 
     @property

@@ -6,7 +6,6 @@ that are of another program, are part of the result."""
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -26,6 +25,7 @@ from ncu_toolkit.base.core.errors import (
 )
 from ncu_toolkit.base.core.files import may_be_trace, named_like_traces
 from ncu_toolkit.base.core.safe import shell_word, visible
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.core.units import shortlist
 from ncu_toolkit.base.document.views import CARDS, TOP, Answer, distinct_names
 from ncu_toolkit.base.model import Diagnosis, Launch, Profile
@@ -334,23 +334,20 @@ def _matches(
 ) -> Mapping[int, analyze.Group]:
     """The group of each shape, by its place."""
 
-    def key(name: str, launch: Launch) -> _Key:
-        return name, launch.grid, launch.block
+    def by_key(name_of: Callable[[Launch], str], each: Iterable[Launch]) -> dict[_Key, list[int]]:
+        """Places of launches by name, grid and block."""
+        keys = [(name_of(launch), launch.grid, launch.block) for launch in each]
+        return grouped(range(len(keys)), keys.__getitem__)
 
     found: dict[int, analyze.Group] = {}
+    known = [(group, each.launch) for group in groups if (each := group.typical.profile)]
     for name_of, alone in ((_signature, False), (_skeleton, True), (attrgetter("function"), True)):
-        theirs: defaultdict[_Key, list[analyze.Group]] = defaultdict(list)
-        ours: defaultdict[_Key, list[int]] = defaultdict(list)
-        for group in groups:
-            launch = group.typical.profile.launch if group.typical.profile else None
-            if launch is not None:
-                theirs[key(name_of(launch), launch)].append(group)
-        for at, shape in enumerate(shapes):
-            ours[key(name_of(shape), shape)].append(at)
-        for name, places in ours.items():
-            if theirs[name] and not (alone and len(places) * len(theirs[name]) > 1):
+        theirs = by_key(name_of, (launch for _, launch in known))
+        for key, places in by_key(name_of, shapes).items():
+            alike = theirs.get(key, [])
+            if alike and not (alone and len(places) * len(alike) > 1):
                 for at in places:
-                    found.setdefault(at, theirs[name][0])
+                    found.setdefault(at, known[alike[0]][0])
     return found
 
 
@@ -406,8 +403,7 @@ def answers_of(programs: Programs, top: int | None = None, *, page: bool = True)
     found = []
     for each, _ in programs.found:
         shown = answer_of(each, top, page=page)
-        name = names[each.path]
-        headline = f"{name}: {shown.headline}" if name else shown.headline
+        headline = ": ".join(filter(None, (names[each.path], shown.headline)))
         found.append(replace(shown, headline=headline))
     return found
 

@@ -113,12 +113,10 @@ def _table(trial: ProgramTrial) -> Table:
         return Cell(text, tried.results, title=tried.compared, tone=tone)
 
     def chance(tried: Tried) -> Cell:
-        if tried.p is None:
-            return Cell(
-                "–" if tried.after_us else "",
-                title="The runs are too few, or differ by less than their noise.",
-            )
-        return Cell(f"{tried.p:.2g}", tried.p)
+        if tried.p is not None:
+            return Cell(f"{tried.p:.2g}", tried.p)
+        few = "The runs are too few, or differ by less than their noise."
+        return Cell("–" if tried.after_us else "", title=few)
 
     def most(tried: Tried) -> Cell:
         if tried.ceiling_us is None:

@@ -118,7 +118,7 @@ def program_of(found: ProgramDiagnosis, known: Judged, top: int | None) -> dict[
         "account": {
             **fields_of(account, "wall_us busy"),
             "parts": [
-                {**fields_of(part, "key label us count"), "share": part.us / account.wall_us if account.wall_us else 0.0}
+                {**fields_of(part, "key label us count"), "share": account.share(part.us)}
                 for part in account.parts
             ],
         },

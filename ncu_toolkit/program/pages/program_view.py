@@ -30,7 +30,6 @@ from ncu_toolkit.base.document.card import (
 )
 from ncu_toolkit.base.document.tables import Cell, Spec, Table, number, table, text, without_empty
 from ncu_toolkit.base.document.views import BarChart, Fact, FindingView, Fold, ProgramView
-from ncu_toolkit.base.model import Launch
 from ncu_toolkit.base.model.run import Run
 from ncu_toolkit.base.render.html import program_page
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
@@ -260,11 +259,9 @@ def _tiles(
         if page:
             node.pages[page] += us
     least = _LEAST
-    while True:
-        tiles = tuple(_laid(root, root.us, found.costly, least))
-        if len(tiles) <= _TILES:
-            return tiles
+    while len(tiles := tuple(_laid(root, root.us, found.costly, least))) > _TILES:
         least *= 1.5
+    return tiles
 
 
 def _laid(
@@ -396,13 +393,11 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     account = found.account
     wall = account.wall_us
 
-    def share(part: AccountPart) -> float:
-        return part.us / wall if wall else 0.0
-
     def label(part: AccountPart) -> str:
-        return f"{visible(part.label)}: {units.duration(part.us)}, {units.percent(share(part), 2)}"
+        part_of = units.percent(account.share(part.us), 2)
+        return f"{visible(part.label)}: {units.duration(part.us)}, {part_of}"
 
-    shares = summed((_kind(part.key), share(part)) for part in account.parts)
+    shares = summed((_kind(part.key), account.share(part.us)) for part in account.parts)
     ranked = sorted(account.parts, key=lambda part: (part.key.startswith(_IDLE), -part.us))
     busy = [part for part in account.parts if not part.key.startswith(_IDLE)]
     idle = wall - sum(part.us for part in busy)
@@ -411,7 +406,7 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
     specs: list[Spec[AccountPart]] = [
         spec("Part", lambda part: text(part.label, tone="" if part.key else "strong"), words=True),
         spec("Time", lambda part: number(part.us, "us")),
-        spec("Share", lambda part: number(share(part), "fraction", bar=share(part))),
+        spec("Share", lambda part: number(account.share(part.us), "fraction", bar=account.share(part.us))),
         spec("Count", lambda part: Cell(units.count(part.count) if part.key else "", part.count), "launches, copies or gaps"),
     ]  # fmt: skip
     word, asked = found.step.word, f"What does the {found.step.word}'s time add up to?"
@@ -419,7 +414,9 @@ def _account(found: ProgramDiagnosis, kinds: Mapping[str, BarKind]) -> BarChart:
         key: replace(kinds[key], words=f"{kinds[key].words} {whole_percent(shares[key])}")
         for key in sorted(shares, key=lambda key: (key == _IDLE, -shares[key]))
     }
-    bars = (Segment(_kind(part.key), (share(part) * 100,), label(part)) for part in ranked)
+    bars = (
+        Segment(_kind(part.key), (account.share(part.us) * 100,), label(part)) for part in ranked
+    )
     row = BarRow(word, (units.duration(wall),), tuple(bars))
     listed = table(f"Parts of the {word}", specs, (*account.parts, total), key="parts")
     return BarChart("account", asked, "", summary, shown, ("", "", "", ""), (row,), listed)
@@ -438,13 +435,10 @@ def _launches(
 ) -> Table | None:
     if not rows:
         return None
-    trace = found.step.trace
-
-    def launch(group: LaunchGroup) -> Launch:
-        return trace.shapes[group.shape]
+    trace, shapes = found.step.trace, found.step.trace.shapes
 
     def name(group: LaunchGroup) -> Cell:
-        kernel = launch(group)
+        kernel = shapes[group.shape]
         shown = program.label_of(kernel)
         return Cell(shown, shown, in_the_middle(visible(kernel.kernel), 160), linked.get(group.shape, ""), code=True)  # fmt: skip
 
@@ -467,13 +461,13 @@ def _launches(
         Spec("time", "Time", "which it alone accounts for", cell=lambda group: number(group.us, "us")),
         Spec("share", "Share", f"of the {found.step.word}", cell=lambda group: number(group.share, "fraction", bar=group.share)),
         Spec("launches", "Launches", f"in one {found.step.word}, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
-        Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(launch(group)).label)),
+        Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(shapes[group.shape]).label)),
         Spec(by, by.capitalize(), "that launches most of them", numeric=False, cell=lambda group: _caller(found, callers, group)),
         Spec("bottleneck", "Verdict", "by the counters of a report", numeric=False, cell=verdict),
         Spec("saves", "To save", "of its time, at most, by that finding alone", cell=us),
         Spec("cause", "What would save time", "the finding that saves most of it", numeric=False, cell=lambda group: text(causes[id(group)][0])),
-        Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).grid or ())))),
-        Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, launch(group).block or ())))),
+        Spec("grid", "Grid", numeric=False, cell=lambda group: text(" × ".join(map(str, shapes[group.shape].grid or ())))),
+        Spec("block", "Block", numeric=False, cell=lambda group: text(" × ".join(map(str, shapes[group.shape].block or ())))),
     ]  # fmt: skip
 
     left, title = len(rows) - GROUPS_SHOWN, f"Kernels of the {found.step.word}"

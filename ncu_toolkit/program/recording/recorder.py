@@ -450,9 +450,8 @@ def _read(folder: Path, program: str) -> Trace:
     if working > 1:
         notes.append(f"The program used the GPU from {working} processes.")
     for path in sorted(folder.glob("*.error")):
-        text = path.read_text(encoding="utf-8", errors="replace").strip()
-        reason = text.splitlines()[-1] if text else "no reason given"
-        notes.append(f"Lines are not known: {reason}.")
+        text = path.read_text(encoding="utf-8", errors="replace").strip() or "no reason given"
+        notes.append(f"Lines are not known: {text.splitlines()[-1]}.")
     builder.notes += list(dict.fromkeys(notes))
     _add_arrays(builder, folder)
     return builder.trace(f"ncu-toolkit {__version__}")

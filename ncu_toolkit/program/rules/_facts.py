@@ -3,7 +3,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -25,13 +25,13 @@ from ncu_toolkit.program.model import (
     Lack,
     Mark,
     Op,
+    PythonFrame,
     Sample,
     Step,
     StepFinding,
 )
-from ncu_toolkit.program.rules._operations import of_kernel, of_operator
 from ncu_toolkit.program.rules._tables import tables
-from ncu_toolkit.program.traces.classes import arithmetic, kernel_class
+from ncu_toolkit.program.traces.classes import arithmetic, kernel_class, operation
 from ncu_toolkit.program.traces.marks import marks_around
 from ncu_toolkit.program.traces.replay import Replay
 
@@ -69,7 +69,7 @@ class StepFacts:
         self.step, self.account, self.trace = step, account, step.trace
         self.ops: tuple[Op, ...] = step.ops
         self.gaps = account.gaps
-        self.wall_us = account.wall_us
+        self.wall_us, self.share = account.wall_us, account.share
         self.word = step.word
         #: Gaps that another finding has: of launches that it would merge, of copies that it counts, of
         #: a loader that would be as late if the host had not waited for the GPU before.
@@ -120,11 +120,11 @@ class StepFacts:
 
     @cached_property
     def operations(self) -> tuple[str, ...]:
-        """What each kernel computes, in a word (`_operations.py`); "" where nothing tells."""
-        return tuple(
-            of_kernel(self.kernel(at)) or next(filter(None, map(of_operator, reversed(chain))), "")
-            for at, chain in enumerate(self.operators)
-        )
+        """What each kernel computes, in a word (`operation`), by its name, else by its innermost operator
+        that says so; "" where nothing tells."""
+        plain = ([x.partition("(")[0].partition("[")[0] for x in chain] for chain in self.operators)
+        named = ((self.kernel(at), *reversed(chain)) for at, chain in enumerate(plain))
+        return tuple(next(filter(None, map(operation, names)), "") for names in named)
 
     @cached_property
     def queues(self) -> tuple[tuple[int, ...], ...]:
@@ -152,10 +152,9 @@ class StepFacts:
     def _starved(self) -> Iterator[int]:
         """Long gaps after a synchronisation in most of which the host waits for workers of PyTorch's
         DataLoader."""
-        frames = self.trace.frames
-        waits = {i for i, each in enumerate(frames) if _LOADER_WAITS.search(each.function)}
-        waits &= {i for i, each in enumerate(frames) if each.file.endswith("dataloader.py")}
-        stacks = {i for i, each in enumerate(self.trace.stacks) if not waits.isdisjoint(each)}
+        stacks = self.stacks(
+            lambda x: x.file.endswith("dataloader.py") and _LOADER_WAITS.search(x.function)
+        )
         names = {i for i, name in enumerate(self.trace.names) if LOADER_RANGE.search(name)}
         names = {i for i in names if "MultiProcess" in self.trace.names[i]}
         known: list[Mark | Sample] = [x for x in self.trace.samples if x.stack in stacks]
@@ -228,6 +227,11 @@ class StepFacts:
     def samples(self) -> dict[tuple[int, int], list[Sample]]:
         """Python's stacks of each thread of a process, by their start."""
         return grouped(self.trace.samples, lambda each: (each.process, each.thread))
+
+    def stacks(self, wanted: Callable[[PythonFrame], object]) -> set[int]:
+        """Stacks with such a function, by their places in `Trace.stacks`."""
+        own = {at for at, frame in enumerate(self.trace.frames) if wanted(frame)}
+        return {at for at, stack in enumerate(self.trace.stacks) if not own.isdisjoint(stack)}
 
     def where(self, places: Iterable[int]) -> tuple[str, ...]:
         """The user's lines that queued work, those with most time first."""
@@ -407,10 +411,6 @@ class StepFacts:
         return self.abstain(
             f"The trace does not hold the grids of kernels that take {self.of_step(us)}.", "grid"
         )
-
-    def share(self, us: float) -> float:
-        """A time as part (0-1) of the step's."""
-        return us / self.wall_us if self.wall_us else 0.0
 
     def worth(self, us: float, limit: Threshold = WORTH) -> bool:
         return self.share(us) >= limit.value

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,9 +181,8 @@ def stacks_in(
     found: dict[int, float] = defaultdict(float)
     for start, end, weight in times:
         first = bisect_right(samples, start, key=lambda each: each.end)
-        for sample in map(samples.__getitem__, range(first, len(samples))):
-            if sample.start >= end:
-                break
+        last = bisect_left(samples, end, key=lambda each: each.start)
+        for sample in samples[first:last]:
             inside = min(sample.end, end) - max(sample.start, start)
             found[sample.stack] += inside * weight
     return found
@@ -192,7 +191,7 @@ def stacks_in(
 def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
     """The microseconds of each stack that the host ran in that time: on the thread that launches then,
     or, where that is none of Python's (autograd's), on the thread of its process that ran most."""
-    found: dict[int, float] = defaultdict(float)
+    found: list[dict[int, float]] = []
     for each in late if s.samples else ():
         time = ((each.start, each.end, each.part / 1e3),)
         own = stacks_in(s.samples.get((each.launch.process, each.launch.thread), ()), time)
@@ -200,9 +199,8 @@ def stacks_during(s: StepFacts, late: Iterable[Away]) -> dict[int, float]:
             others = (x for (process, _), x in s.samples.items() if process == each.launch.process)
             seen = (stacks_in(each, time) for each in others)
             own = max(seen, key=lambda stacks: sum(stacks.values()), default={})
-        for stack, us in own.items():
-            found[stack] += us
-    return found
+        found.append(own)
+    return summed(pair for stacks in found for pair in stacks.items())
 
 
 def eager(s: StepFacts) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
-from ncu_toolkit.program.model import Edit, PythonFrame
+from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import LOADER_RANGE, StepFacts
 from ncu_toolkit.program.rules._host import MOST, functions_of, listed, module_of, stacks_in
 from ncu_toolkit.program.rules._words import dear
@@ -51,25 +51,21 @@ class Loader:
         self, s: StepFacts, stacks: Mapping[int, float], name: str, inside: float, edit: Edit
     ) -> None:
         self.s, self.edit = s, edit
-        self._modules: dict[int, tuple[str, ...]] = {}
-        self.own = {at: us for at, us in stacks.items() if self._in(at, _IN_LOADER)}
+        loading, fetching = map(self._within, (_IN_LOADER, _FETCH))
+        self.own = {at: us for at, us in stacks.items() if at in loading}
         self.us = sum(self.own.values())
         self.range = name
         of_torch = s.framework == "torch" and "dataloader" in name.lower()
         if (of_torch or LOADER_RANGE.search(name)) and inside > self.us:
             self.us = inside
-        fetched = sum(us for at, us in self.own.items() if self._in(at, _FETCH))
+        fetched = sum(us for at, us in self.own.items() if at in fetching)
         self.alone = "SingleProcess" in name or fetched >= MOST.value * self.us > 0.0
         """Whether the program makes its batches itself, without workers."""
         self.by_workers = not self.alone and (bool(self.own) or "MultiProcess" in name)
 
-    def _frames(self, stack: int) -> list[PythonFrame]:
-        return [self.s.trace.frames[at] for at in self.s.trace.stacks[stack]]
-
-    def _in(self, stack: int, module: str) -> bool:
-        if stack not in self._modules:
-            self._modules[stack] = tuple(map(module_of, self._frames(stack)))
-        return module in self._modules[stack]
+    def _within(self, module: str) -> set[int]:
+        """Stacks with a function of a module."""
+        return self.s.stacks(lambda frame: module_of(frame) == module)
 
     def answer(self) -> tuple[str, tuple[str, ...]]:
         """What the host does, for a sentence, and what to do."""
@@ -81,7 +77,8 @@ class Loader:
             cheaper = dear(ran, whole_us, "of the time for a batch", _LESS)
             advice = self._in_order(self.alone_advice(), cheaper)
             return f"while the program makes the batches itself{named}. {pace}.", advice
-        starting = sum(us for at, us in self.own.items() if self._starts(at))
+        starts = self.s.stacks(lambda x: module_of(x) == _IN_LOADER and _STARTS.match(x.function))
+        starting = sum(us for at, us in self.own.items() if at in starts)
         if starting >= MOST.value * self.us:
             return f"while the DataLoader starts or ends its workers{named}.", (_KEEP,)
         waits = "for the workers of the DataLoader" if self.by_workers else f"in {self.range}"
@@ -118,11 +115,6 @@ class Loader:
         saved_us = self.us if self.alone else self.s.replay.saved_us(self.edit)
         return wall_us / batches, max(wall_us - saved_us, 0.0) / batches
 
-    def _starts(self, stack: int) -> bool:
-        """Whether the loader starts or ends its workers."""
-        frames = self._frames(stack)
-        return any(module_of(x) == _IN_LOADER and _STARTS.match(x.function) for x in frames)
-
     def _pipeline(self, waits: str) -> tuple[str, tuple[str, ...]]:
         """The same where the workers' own stacks are known."""
         many, busy, working = self.workers
@@ -144,7 +136,7 @@ class Loader:
 
     def _waits(self, stack: int) -> bool:
         """Whether a worker waits for something to do: it takes from its queue of indices."""
-        frames = self._frames(stack)
+        frames = [self.s.trace.frames[at] for at in self.s.trace.stacks[stack]]
         modules = [*map(module_of, frames)]
         inner = modules[len(modules) - modules[::-1].index(_IN_WORKER) :]
         queue = inner[:1] == ["multiprocessing/queues"]
@@ -156,8 +148,9 @@ class Loader:
         stacks of that, over all steps. Those that hardly work are another loader's."""
         times = [(each.start, each.end, 1e-3) for each in self.s.step.windows]
         known: list[tuple[float, dict[int, float], int, int]] = []
+        in_worker = self._within(_IN_WORKER)
         for samples in self.s.samples.values():
-            own = [sample for sample in samples if self._in(sample.stack, _IN_WORKER)]
+            own = [sample for sample in samples if sample.stack in in_worker]
             if seen := stacks_in(own, times):
                 working = {at: us for at, us in seen.items() if not self._waits(at)}
                 known.append((sum(seen.values()), working, own[0].start, own[-1].end))
@@ -172,14 +165,11 @@ class Loader:
 
     def _pins(self) -> bool:
         """Whether the thread that pins batches is busy with it."""
-
-        def pins(stack: int) -> bool:
-            return any(frame.function == "pin_memory" for frame in self._frames(stack))
-
+        pinning = self._within(_PINNING)
+        pins = self.s.stacks(lambda frame: frame.function == "pin_memory")
         for samples in self.s.samples.values():
-            own = [x for x in samples if self._in(x.stack, _PINNING)]
-            busy = sum(x.us for x in own if pins(x.stack))
-            if busy > BUSY.value * sum(x.us for x in own):
+            own = [x for x in samples if x.stack in pinning]
+            if sum(x.us for x in own if x.stack in pins) > BUSY.value * sum(x.us for x in own):
                 return True
         return False
 

@@ -22,10 +22,10 @@ Source
 PyTorch documentation, "Distributed Data Parallel": buckets and overlap; NCCL documentation.
 """
 
-from collections import Counter
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 from ncu_toolkit.program.rules._tables import tables
@@ -49,9 +49,8 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not s.worth(us):
         return s.ruled_out("Other work hides the collectives.", *evidence)
-    kinds, times = collectives(s.trace), Counter[str]()
-    for op in map(s.ops.__getitem__, places):
-        times[kinds[op.shape]] += op.end - op.start
+    kinds, ops = collectives(s.trace), map(s.ops.__getitem__, places)
+    times = summed((kinds[op.shape], op.end - op.start) for op in ops)
     kind = max(times, key=times.__getitem__)
     return s.finding(
         f"{units.counted(len(places), 'collective')}: {s.of_step(us)} not overlapped with compute.",

@@ -26,6 +26,7 @@ from collections import defaultdict
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
@@ -52,10 +53,8 @@ def find(s: StepFacts) -> StepOutcome:
         return s.abstain("The trace does not show what the host did.", *missing)
     if s.steady:
         return s.ruled_out("It is not a first pass alone.")
-    first: dict[str, int] = {}
-    for at, launch in enumerate(s.launches):
-        if launch is not None:
-            first.setdefault(launch.kernel, at)
+    launched = (at for at, launch in enumerate(s.launches) if launch is not None)
+    first = {places[0] for places in grouped(launched, s.kernel).values()}
     new = len(first) / max(1, s.step.launches)
     idle = s.idle_us(range(len(s.gaps)))
     evidence = (
@@ -72,7 +71,7 @@ def find(s: StepFacts) -> StepOutcome:
     if away > idle / 2:
         pauses = "The GPU is idle in a few long pauses, which have a cause of theirs."
         return s.ruled_out(pauses, *evidence)
-    kernels, loaded = {*first.values()}, set[int]()
+    loaded = set[int]()
     spent: dict[str, float] = defaultdict(float)
     chains = s.within([s.call(gap.before) for gap in s.gaps])
     for at, (gap, chain) in enumerate(zip(s.gaps, chains, strict=True)):
@@ -80,7 +79,7 @@ def find(s: StepFacts) -> StepOutcome:
         kind = _CODE if at in code else LABELS[gap.key].removeprefix("Idle: ")
         if gap.cause in ("sync", "copy") and any("convolution" in name for name in chain):
             kind = _TRIES
-        elif gap.cause == "host late" and gap.before in kernels and at not in code | long:
+        elif gap.cause == "host late" and gap.before in first and at not in code | long:
             kind = _LOADS
             loaded.add(gap.before)
         spent[kind] += gap.us

@@ -136,9 +136,8 @@ def _advice(s: StepFacts, kind: str, convolutions: bool) -> tuple[str, ...]:
     mixed = f'torch.autocast("cuda", dtype=torch.{dtype}) around the forward pass'
     scaled = ", and torch.amp.GradScaler in training" * (kind == "FP16")
     words = {"kind": kind, "dtype": dtype, "mixed": mixed, "scaled": scaled}
-    more = (f"Faster still, if BF16 (7-bit mantissa) is accurate enough: {mixed}.", _CUDNN)[
-        : 2 if convolutions else 1
-    ]
+    more = [f"Faster still, if BF16 (7-bit mantissa) is accurate enough: {mixed}."]
+    more += [_CUDNN] * convolutions
     return (
         *s.advice("fp32-matmul" + " TF32" * (kind == "TF32"), **words),
         *more * (kind == "TF32" and s.framework == "torch"),

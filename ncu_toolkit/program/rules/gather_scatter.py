@@ -26,10 +26,10 @@ PyTorch documentation, "torch.sparse" and "torch.segment_reduce"; PyTorch Geomet
 """
 
 import re
-from collections import Counter
 from typing import Final
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.kernel.diagnosis.kernel import authored
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
@@ -86,15 +86,13 @@ def find(s: StepFacts) -> StepOutcome:
     keeps = dict.fromkeys((*places, *rows), 0.0)
     keeps |= dict.fromkeys({*places}.difference(adds), 0.5 * graph)
     pyg = graph and any("torch_geometric" in each.file for each in s.trace.frames)
-    times = Counter[str]()
-    for at in places:
-        times[_words(s, at)] += s.us([at])  # type: ignore[assignment]
+    times = summed((_words(s, at), s.us([at])) for at in places)
     longest = max(places, key=s.account.exclusive_us.__getitem__)
     launch = s.launches[longest]
     grid = grid_text(launch.grid) if launch and launch.grid else ""
     largest = f", the longest with a grid of {grid}" * bool(grid)
-    most = times.most_common(3)
-    named = units.listed([f"{name} ({units.percent(s.share(t), 2)})" for name, t in most])
+    most = sorted(times, key=lambda name: -times[name])[:3]
+    named = units.listed([f"{name} ({units.percent(s.share(times[name]), 2)})" for name in most])
     table = all(_TABLE.search(_named(s, at)) for at in places)
     torch = _SLOTS if table else (*_SPARSE * graph, *_CACHED * pyg, *_GATHER * (not graph), _SORT)
     return s.finding(

@@ -25,6 +25,7 @@ base/hardware/specs.py.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from ncu_toolkit.base.core import units
@@ -65,12 +66,8 @@ def _tiny(s: StepFacts) -> StepFinding | None:
         if op.kind == "copy" and copied(op) != "read" and op.size and op.size <= TINY.value
     }
     # within the GPU only many in a row: others are a part of what is computed
-    rows: list[list[int]] = []
-    for at, path in small.items():
-        if rows and rows[-1][-1] == at - 1 and small[at - 1] == path:
-            rows[-1].append(at)
-        else:
-            rows.append([at])
+    in_a_row = groupby(enumerate(small), lambda each: (each[1] - each[0], small[each[1]]))
+    rows = [[at for _, at in row] for _, row in in_a_row]
     able = (x for x in rows if small[x[0]] in ("HtoD", "DtoH") or len(x) >= ROW.value)
     by_path = grouped((at for row in able for at in row), small.__getitem__)
     places = max(by_path.values(), key=len, default=[])

@@ -196,8 +196,7 @@ def compiles(s: StepFacts, late: Sequence[_host.Away]) -> StepFinding | None:
     if sum(starmap(loaded, times)) < (MOST.value if s.steady else 1.0) * len(times):
         return None
     # XLA tunes kernels on the GPU before it loads their code
-    jax = {at for at, frame in enumerate(s.trace.frames) if _COMPILER.search(frame.file)}
-    in_jax = {at for at, stack in enumerate(s.trace.stacks) if not jax.isdisjoint(stack)}
+    in_jax = s.stacks(lambda frame: _COMPILER.search(frame.file))
 
     def compiling(each: _host.Away) -> bool:
         if loaded(s.gaps[each.gaps[0]].start, each.launch.start):

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ncu_toolkit.base.core import units
+from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.model.profile import Device, Extents, Launch
 from ncu_toolkit.kernel.sass.disassembly import readable
 from ncu_toolkit.program.model import (
@@ -243,6 +244,17 @@ class TraceBuilder:
             elif isinstance(there, list):
                 there.append(place)
 
+    def gpu(self, number: Any, name: Any, *figures: Any) -> None:
+        """A GPU by its number: compute capability (two), SMs, bytes of L2 and of memory, Hz, warps of an SM.
+        Each may hold anything."""
+        major, minor, sms, l2, memory, clock, warps = map(whole, figures)
+        if type(number) is int:
+            self.devices[number] = Device(
+                visible(name, 100) if type(name) is str and name else "an unknown GPU",
+                (major, minor), sm_count=sms, l2_bytes=l2, memory_bytes=memory,
+                max_sm_hz=float(clock), max_warps_per_sm=warps, index=number if 0 <= number < 1 << 16 else 0,
+            )  # fmt: skip
+
     def line(self, call: int, *lines: tuple[str, int]) -> None:
         """The user's line that made a call, by its place in `calls`, after those that called one another."""
         self._lines[call] = lines
@@ -308,17 +320,14 @@ class TraceBuilder:
             (each[0] for part in (self._ops, self.calls, self._marks) for each in part), default=0
         )
         order = sorted(range(len(self.calls)), key=lambda at: self.calls[at][:2])
-        place = [0] * len(order)
-        for new, old in enumerate(order):
-            place[old] = new
+        place = sorted(order, key=order.__getitem__)  # of each in that order
         (labels, lines, callers), line_of = self._named()
         devices, launching = _Places(), set[int]()
         ops = []
         made = [self._caller(work) for work in self._ops]
         usual = self._usual_processes(made)
-        for at in sorted(range(len(self._ops)), key=lambda at: self._ops[at][:2]):
-            start, end, kind, shape, _, device, stream, process, *_ = work = self._ops[at]
-            call = made[at]
+        for work, call in sorted(zip(self._ops, made, strict=True), key=lambda each: each[0][:2]):
+            start, end, kind, shape, _, device, stream, process, *_ = work
             if kind == "kernel" and call >= 0 and self.calls[call][2] == "other":
                 launching.add(call)  # newer than the profiler, which calls it INVALID
             if process < 0:

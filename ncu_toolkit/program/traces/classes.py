@@ -1,4 +1,4 @@
-"""What a kernel does in its program and in which arithmetic, by its name alone.
+"""What a kernel does in its program, what it computes and in which arithmetic, by its name alone.
 
 Names and patterns are in data/kernel_names.toml. They were checked on the table in
 tests/program/kernel_names.tsv and on 684 names of the traces that others publish."""
@@ -46,6 +46,7 @@ def patterns(table: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 _ORDER: Final = patterns("classes")
 _POINTS: Final = patterns("pointwise")
+_OPERATIONS: Final = patterns("operations")
 #: Kinds of collectives by NCCL's names of kernels and by PyTorch's of ranges, in the order tried.
 EXCHANGES: Final = (
     ("all-to-all", r"alltoall"),
@@ -84,6 +85,14 @@ def _class_of(kernel: str) -> str:
     if _TORCH.search(name) and _TORCH_POINTWISE.search(name):
         return next((key for key, pattern in _POINTS if pattern.search(name)), "elementwise")
     return next((key for key, pattern in _ORDER if pattern.search(name)), "other")
+
+
+@lru_cache(maxsize=4096)
+def operation(name: str) -> str:
+    """What a kernel of a framework, or its operator without input shapes, computes, in a word: add, exp,
+    mean, softmax. "" where its name does not say: names of products and convolutions say nothing
+    here. Rules of compositions (unfused attention, norm, GELU) read sequences of them."""
+    return next((word for word, pattern in _OPERATIONS if pattern.search(name)), "")
 
 
 def _bare(kernel: str) -> str:

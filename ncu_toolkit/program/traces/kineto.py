@@ -21,7 +21,7 @@ import msgspec
 
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
-from ncu_toolkit.base.model.profile import Device, Extents
+from ncu_toolkit.base.model.profile import Extents
 from ncu_toolkit.program.model import OTHER_WORK_US, Trace
 from ncu_toolkit.program.traces.builder import (
     MODULE,
@@ -310,8 +310,7 @@ class _Events:
             self._frames[process, thread].calls.append((start, before))
 
     def _range(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
-        process, thread = self._thread(event)
-        self._to.mark(start, end, "range", event.name, (thread, process))
+        self._to.mark(start, end, "range", event.name, self._thread(event)[::-1])
 
     def _operator(
         self, event: _Event, args: _Arguments, start: int | None, end: int | None
@@ -398,19 +397,15 @@ class _Events:
             tick = max(_TICK_NS, sum(max(0, b - a) for a, b in idle) // _MOST_SAMPLES)
             ticks = [(at, min(at + tick, b)) for a, b in idle for at in range(a, b, tick)]
             points = [((start + end) // 2, i) for i, (start, end) in enumerate(ticks)]
-            since, until = 0, 0
-            last: tuple[int, ...] = ()
+            merged: list[tuple[int, int, tuple[int, ...]]] = []
             for i, stack in frames.stacks(points):
                 start, end = ticks[i]
-                if start != until or stack != last:
-                    self._sample(since, until, last, where)
-                    since, last = start, stack
-                until = end
-            self._sample(since, until, last, where)
-
-    def _sample(self, start: int, end: int, stack: tuple[int, ...], where: Thread) -> None:
-        if stack:
-            self._to.sample(start, end, self._to.stack(stack), where[::-1])
+                if merged and merged[-1][1:] == (start, stack):
+                    start = merged.pop()[0]
+                merged.append((start, end, stack))
+            for start, end, stack in merged:
+                if stack:
+                    self._to.sample(start, end, self._to.stack(stack), where[::-1])
 
     def _join_python(self) -> None:
         """PyTorch 2.0 to 2.3 records Python's calls as of thread 0: they are the main thread's."""
@@ -481,14 +476,7 @@ def _sizes(dims: Any) -> Iterator[str]:
 
 def _add_devices(builder: TraceBuilder, properties: Any) -> None:
     for each in properties if type(properties) is list else ():
-        if type(each) is not dict or type(each.get("id")) is not int:
-            continue
-        name, number = each.get("name"), each["id"]
-        builder.devices[number] = Device(
-            visible(name, 100) if type(name) is str and name else "an unknown GPU",
-            (whole(each.get("computeMajor")), whole(each.get("computeMinor"))),
-            sm_count=whole(each.get("numSms")),
-            memory_bytes=whole(each.get("totalGlobalMem")),
-            max_warps_per_sm=whole(each.get("maxThreadsPerMultiprocessor")) // 32,
-            index=number if 0 <= number < 1 << 16 else 0,
-        )
+        if type(each) is dict:
+            names = ("id", "name", "computeMajor", "computeMinor", "numSms")
+            memory, threads = each.get("totalGlobalMem"), each.get("maxThreadsPerMultiprocessor")
+            builder.gpu(*map(each.get, names), 0, memory, 0, whole(threads) // 32)

@@ -17,7 +17,6 @@ from urllib.parse import quote
 from ncu_toolkit.base.core import files, units
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
-from ncu_toolkit.base.model.profile import Device
 from ncu_toolkit.program.model import MarkKind, OpKind, Trace
 from ncu_toolkit.program.traces.builder import (
     UNLOCK,
@@ -208,14 +207,14 @@ class _Database:
 
     def _devices(self) -> None:
         """Devices by what `_device` gives for an event's."""
-        gpus: dict[int, Device] = {}
+        gpus = self._to.devices
         self._by_process: dict[tuple[int, int], int] = {}
         self._by_number: dict[int, int] = {}
         for row in self._select(
             "TARGET_INFO_GPU", "id", "name", "computeMajor", "computeMinor", "smCount", "l2CacheSize",
             "totalMemory", "clockRate", "maxWarpsPerSm", "cuDevice",
         ):  # fmt: skip
-            self._gpu(gpus, *row[:9])
+            self._to.gpu(*row[:9])
             if type(row[9]) is int and type(row[0]) is int:
                 self._by_number.setdefault(row[9], row[0])
         for row in self._select(
@@ -223,22 +222,12 @@ class _Database:
             "numMultiprocessors", "l2CacheSize", "globalMemorySize", "coreClockRate", "maxWarpsPerMultiprocessor",
         ):  # fmt: skip
             if row[0] not in gpus or not gpus[row[0]].sm_count:
-                self._gpu(gpus, *row)
+                self._to.gpu(*row)
         for gpu, number, process in self._select(
             "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"
         ):
             if all(type(each) is int for each in (gpu, number, process)):
                 self._by_process[process, number] = gpu
-        self._to.devices.update(gpus)
-
-    def _gpu(self, gpus: dict[int, Device], number: Any, name: Any, *figures: Any) -> None:
-        major, minor, sms, l2, memory, clock, warps = map(whole, figures)
-        if type(number) is int:
-            gpus[number] = Device(
-                visible(name, 100) if type(name) is str and name else "an unknown GPU",
-                (major, minor), sm_count=sms, l2_bytes=l2, memory_bytes=memory,
-                max_sm_hz=float(clock), max_warps_per_sm=warps, index=number if 0 <= number < 1 << 16 else 0,
-            )  # fmt: skip
 
     def _where(self, process: Any, device: Any, stream: Any, correlation: Any) -> dict[str, Any]:
         number, pid = whole(device), _process(process)
@@ -290,16 +279,13 @@ class _Database:
 
     def _graphs(self) -> None:
         """Launches of CUDA graphs that were recorded as a whole."""
-        whole_graphs = 0
-        for start, end, process, device, stream, correlation, graph in self._select(
-            f"{_ACTIVITY}GRAPH_TRACE", "start", "end", *_WHERE, "graphId"
-        ):  # fmt: skip
+        rows = [*self._select(f"{_ACTIVITY}GRAPH_TRACE", "start", "end", *_WHERE, "graphId")]
+        for start, end, process, device, stream, correlation, graph in rows:
             name = f"CUDA graph {whole(graph)}"
             shape = LaunchShape(name, None, None, function=name, workload="graph")
             where = self._where(process, device, stream, correlation)
             self._to.op(GpuWork(start, end, "kernel", self._to.shape(shape), **where))
-            whole_graphs += 1
-        if whole_graphs:
+        if rows:
             self._to.notes.append(
                 "CUDA graphs were recorded as a whole: their kernels are not known. `nsys profile --cuda-graph-trace=node` records them."
             )

@@ -246,8 +246,7 @@ def _join(lines: Sequence[Timeline]) -> list[_Joined]:
             members[group].setdefault(rank, []).append(i)
     found = []
     for of_rank in members.values():
-        least = min(of_rank.values(), key=len)
-        short = next(rank for rank, places in of_rank.items() if places is least)
+        short, least = min(of_rank.items(), key=lambda each: len(each[1]))
         ends = lines[short].times[least, 1]
         for rank, places in of_rank.items():
             spare = min(len(places) - len(least), _SHIFTS)
@@ -293,14 +292,9 @@ def _aligned(
             if abs(drift) > _MOST_DRIFT:
                 return None
             error = max(error, float(numpy.quantile(abs(differ - by - drift * theirs), 0.9)))
-
-            def moved(times: Array, by: float = by, drift: float = drift) -> Array:
-                return times + by + drift * times
-
-            line = lines[rank]
-            done[rank] = replace(
-                line, windows=moved(line.windows), compute=moved(line.compute), times=moved(line.times)
-            )  # fmt: skip
+            parts = {name: getattr(lines[rank], name) for name in ("windows", "compute", "times")}
+            moved = {name: times + by + drift * times for name, times in parts.items()}
+            done[rank] = replace(lines[rank], **moved)
     return [done[rank] for rank in range(len(lines))], error
 
 
@@ -321,13 +315,11 @@ def job_of(lines: Sequence[Timeline], path: str) -> Job | None:
         return None
     lines, error = aligned
     # one set of steps for all, where some rank's were found another way
-    usual = Counter((line.how, len(line.windows)) for line in lines).most_common(1)[0][0]
-    model = next(line for line in lines if (line.how, len(line.windows)) == usual)
-    lines = [
-        line if (line.how, len(line.windows)) == usual else replace(line, windows=model.windows)
-        for line in lines
-    ]
-    lengths = numpy.median(model.windows[:, 1] - model.windows[:, 0])
+    found = [(line.how, len(line.windows)) for line in lines]
+    usual = Counter(found).most_common(1)[0][0]
+    windows = lines[found.index(usual)].windows
+    lines = [x if found[i] == usual else replace(x, windows=windows) for i, x in enumerate(lines)]
+    lengths = numpy.median(windows[:, 1] - windows[:, 0])
     if error > 0.2 * lengths:
         return None
     return _account(lines, joined, error, path)

@@ -406,10 +406,7 @@ def _usual(times: Sequence[int]) -> float:
 def _previous(ops: Sequence[Op], length: int) -> list[int]:
     """When the operation before each in its stream ended; before the first, that of the step before,
     which took `length`, or 0."""
-    last: dict[tuple[int, int, int], int] = {}
-    for op in ops if length else ():
-        last[op.queue] = op.end - length
-    ended = []
+    last, ended = {op.queue: op.end - length for op in ops if length}, []
     for op in ops:
         ended.append(last.get(op.queue, 0))
         last[op.queue] = op.end

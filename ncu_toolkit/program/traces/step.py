@@ -9,7 +9,6 @@ streams that run side by side change the order of starts, not of calls."""
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -360,8 +359,7 @@ class _Run:
 
     def _inside(self, marks: Sequence[Mark]) -> Array:
         """For each operation the mark in which the host queued it, -1 for none."""
-        starts = np.array([mark.start for mark in marks])
-        ends = np.array([mark.end for mark in marks])
+        starts, ends = np.array([(mark.start, mark.end) for mark in marks]).T
         at = np.searchsorted(starts, self.queued, "right") - 1
         return np.where((at >= 0) & (self.queued <= ends[at]), at, -1)
 
@@ -665,8 +663,8 @@ def _one_pass(code: Array, time: Array) -> Array:
         now = code[kept]
         if len(now) < REPEATS * period:
             break
-        equal = np.concatenate(([False], now[:-period] == now[period:], [False]))
-        edges = np.flatnonzero(np.diff(equal.astype(np.int8)))
+        equal = now[:-period] == now[period:]
+        edges = np.flatnonzero(np.diff(equal, prepend=False, append=False))
         lows, highs = edges[::2], edges[1::2]  # equal to what comes `period` later
         loops = highs - lows >= (REPEATS - 1) * period
         ends = np.append(kept, len(code))[highs + period]
@@ -714,7 +712,7 @@ def _verified(code: Array, total: Array, period: int) -> tuple[int, int, int, in
     equal = code[:-period] == code[period:]
     sums = np.concatenate(([0], np.cumsum(equal)))
     good = sums[period:] - sums[:-period] >= ALIKE * period
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], good, [False])).astype(np.int8)))
+    edges = np.flatnonzero(np.diff(good, prepend=False, append=False))
     lows, highs = edges[::2], edges[1::2] - 1  # the first and last window of each good run
     if not len(lows):
         return None
@@ -747,10 +745,7 @@ def _verified(code: Array, total: Array, period: int) -> tuple[int, int, int, in
 def _shortest(code: Array) -> int:
     """The shortest length by whose repetition a sequence is made, in the main; its own if none."""
     count = len(code)
-    divisors = {
-        d for i in range(1, math.isqrt(count) + 1) if count % i == 0 for d in (i, count // i)
-    }
-    for length in sorted(divisors - {count}):
+    for length in map(int, 1 + np.flatnonzero(count % np.arange(1, count) == 0)):
         if np.count_nonzero(code[:-length] == code[length:]) >= ALIKE * (count - length):
             return length
     return count

@@ -25,7 +25,7 @@ def _unless(name: str, **values: Any) -> Callable[[dict[str, Any]], bool]:
     return change
 
 
-def _compiled(torch: Any, setting: Any, **options: Any) -> None:
+def compile(torch: Any, setting: Any, **options: Any) -> None:
     def visit(module: Any) -> None:
         done = getattr(module, "_compiled_call_impl", None) is not None
         if not done and not hasattr(module, "_orig_mod"):
@@ -85,12 +85,8 @@ def channels_last(torch: Any, setting: Any) -> None:
     setting.on_models(torch, visit)
 
 
-def compile(torch: Any, setting: Any) -> None:
-    _compiled(torch, setting)
-
-
 def cuda_graphs(torch: Any, setting: Any) -> None:
-    _compiled(torch, setting, mode="reduce-overhead")
+    compile(torch, setting, mode="reduce-overhead")
 
 
 def cudnn_benchmark(torch: Any, setting: Any) -> None:

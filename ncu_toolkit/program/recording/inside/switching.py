@@ -196,7 +196,8 @@ def start(folder: str) -> None:
         setting = Setting(folder, each["id"], each["value"], plan["kernel"])
         hook = getattr(module, each["id"].replace("-", "_"))
         for name in each["on"]:
-            hooks.setdefault(name, []).append(functools.partial(_hooked, hook, setting))
+            change = functools.partial(hook, setting=setting)
+            hooks.setdefault(name, []).append(functools.partial(guarded, change, setting=setting))
     turn = functools.partial(_turn, folder, plan["parts"])
     sys.meta_path.insert(0, _Finder(hooks, turn))
     atexit.register(_parts, folder, os.getpid())
@@ -240,7 +241,3 @@ def guarded(change: Callable[..., None], what: Any, setting: Setting) -> None:
         change(what)
     except Exception as error:
         setting.cannot(f"{type(error).__name__}: {error}")
-
-
-def _hooked(hook: Callable[[Any, Any], None], setting: Setting, module: Any) -> None:
-    guarded(lambda found: hook(found, setting), module, setting)
