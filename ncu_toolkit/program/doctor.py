@@ -54,16 +54,6 @@ def _made(state: State, found: str, remedy: str = "", needed_for: str = "") -> M
 
 _ok, _warning, _missing = (partial(_made, state) for state in get_args(State))
 _Look = Callable[[], MachineCheck]
-#: Checks by name, in order, each with the commands that need it.
-_CHECKS: dict[str, tuple[_Look, str]] = {}
-
-
-def _check(name: str, needed_for: str = "") -> Callable[[_Look], _Look]:
-    def add(check: _Look) -> _Look:
-        _CHECKS[name] = check, needed_for
-        return check
-
-    return add
 
 
 def examine() -> tuple[MachineCheck, ...]:
@@ -82,12 +72,10 @@ def _run(name: str, check: _Look, needed_for: str) -> MachineCheck:
     return replace(found, name=name, needed_for=needed)
 
 
-@_check("Python")
 def _python() -> MachineCheck:
     return _ok(f"{platform.python_version()}, ncu-toolkit {__version__}")
 
 
-@_check("driver", "profile, bench, probe")
 def _driver() -> MachineCheck:
     try:
         text = _DRIVER.read_text(encoding="utf-8")
@@ -103,7 +91,6 @@ def _driver() -> MachineCheck:
     return _ok(found.group(1) if found else text.splitlines()[0])
 
 
-@_check("GPU", "profile, bench, probe")
 def _gpu() -> MachineCheck:
     from ncu_toolkit.kernel.gpu import cuda
 
@@ -135,7 +122,6 @@ def _from_smi() -> tuple[str, tuple[int, int]] | None:
     return f"{name}, CC {major}.{minor}", (int(major), int(minor))
 
 
-@_check("ncu", "profile")
 def _ncu() -> MachineCheck:
     ncu = collect.find_ncu()
     if ncu.stock_sections is None:
@@ -145,7 +131,6 @@ def _ncu() -> MachineCheck:
     return _ok(ncu.version)
 
 
-@_check("counters", "profile")
 def _counters() -> MachineCheck:
     try:
         text = _PARAMETERS.read_text(encoding="utf-8")
@@ -168,7 +153,6 @@ def _counters() -> MachineCheck:
     )
 
 
-@_check("recorder", "a program's step (profile -- PROGRAM, probe)")
 def _recorder() -> MachineCheck:
     from ncu_toolkit.program.recording import recorder
 
@@ -214,13 +198,11 @@ def _version_of(package: str, otherwise: str = "not found") -> str:
         return otherwise
 
 
-@_check("report module", "reading reports")
 def _module() -> MachineCheck:
     ncu_action.module()
     return _ok(f"ncu-report {_module_version()}")
 
 
-@_check("versions", "reading reports of this ncu")
 def _versions() -> MachineCheck:
     """The module reads reports of its own version and older ones."""
     module = _module_version()
@@ -238,12 +220,10 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-@_check("compiler", "ladders: build, profile, bench")
 def _compiler() -> MachineCheck:
     return _ok(f"nvcc {toolchain.find_tool('nvcc').version}")
 
 
-@_check("disassembler", "static analysis of compiled kernels")
 def _disassembler() -> MachineCheck:
     return _ok(f"nvdisasm {toolchain.find_tool('nvdisasm').version}")
 
@@ -254,7 +234,6 @@ def _cupys() -> list[str]:
     return sorted(name for name in names if name.lower().startswith("cupy"))
 
 
-@_check("CuPy", "ladders: profile, bench")
 def _cupy() -> MachineCheck:
     names = _cupys()
     if len(names) > 1:
@@ -265,7 +244,6 @@ def _cupy() -> MachineCheck:
     return _ok(f"{names[0]} {importlib.metadata.version(names[0])}")
 
 
-@_check("disk", "reports and the cache of compiled kernels")
 def _disk() -> MachineCheck:
     folder = cache.cache_folder()
     places = {
@@ -286,7 +264,6 @@ def _disk() -> MachineCheck:
     return _ok(f"{min(free.values()) / 2**30:.0f} GiB free")
 
 
-@_check("recordings", "report without a GPU")
 def _recordings() -> MachineCheck:
     from ncu_toolkit.kernel.runs import store
 
@@ -296,6 +273,22 @@ def _recordings() -> MachineCheck:
     return _ok(", ".join(path.name for path in found))
 
 
+#: Checks by name, in order, each with the commands that need it.
+_CHECKS: Final[dict[str, tuple[_Look, str]]] = {
+    "Python": (_python, ""),
+    "driver": (_driver, "profile, bench, probe"),
+    "GPU": (_gpu, "profile, bench, probe"),
+    "ncu": (_ncu, "profile"),
+    "counters": (_counters, "profile"),
+    "recorder": (_recorder, "a program's step (profile -- PROGRAM, probe)"),
+    "report module": (_module, "reading reports"),
+    "versions": (_versions, "reading reports of this ncu"),
+    "compiler": (_compiler, "ladders: build, profile, bench"),
+    "disassembler": (_disassembler, "static analysis of compiled kernels"),
+    "CuPy": (_cupy, "ladders: profile, bench"),
+    "disk": (_disk, "reports and the cache of compiled kernels"),
+    "recordings": (_recordings, "report without a GPU"),
+}
 #: Packages whose versions change a figure or a page; CuPy is named after the CUDA release it is
 #: for.
 _PACKAGES: Final = (

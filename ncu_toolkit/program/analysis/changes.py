@@ -3,7 +3,7 @@ what was predicted of it. Steps are the samples by which `gate` tells a change f
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -284,18 +284,16 @@ def answer_of(comparison: gate.Comparison, changes: Sequence[StepChange]) -> Ans
     account, found = _account(first), _findings(first)
     tables = (account, found) if found.rows else (account,)
     charts = () if first.pair.gpus else (_waterfall(first, account),)
-    return replace(whole, points=(sure, *_points(first)), tables=tables, charts=charts)
+    points = (sure, *map(visible, _points(first)))
+    return replace(whole, points=points, tables=tables, charts=charts)
 
 
-def _points(change: StepChange) -> list[str]:
+def _points(change: StepChange) -> Iterator[str]:
     """What was predicted beside what came of it, and which steps were matched."""
-    points = []
     if change.doubtful:
-        points.append(
-            "One trace has many more steps: what repeats may be an inner loop in one. Mark the steps of both (ncu_toolkit.step, NVTX)."
-        )
+        yield "One trace has many more steps: what repeats may be an inner loop in one. Mark the steps of both (ncu_toolkit.step, NVTX)."
     if change.host_alone:
-        points.append(
+        yield (
             "The GPU does the same work; only the host's time differs. It also differs between recordings of one program"
             " (1.6 times, of two on an H200 host with other programs beside them): record both several times."
         )
@@ -310,21 +308,18 @@ def _points(change: StepChange) -> list[str]:
         elif where == "above":
             known = ", more than that"
         part = units.percent(saved / (change.old.account.wall_us or 1.0), 2)
-        points.append(
+        yield (
             f"{program.title_of(change.old, first)}, predicted: {program.saving(first, change.old)}. "
             f"Achieved: {units.duration(saved)} ({part}){known}."
         )
     elif change.old.costly and (left := change.findings) and left[0][0] is not change.old.costly[0]:
         first = change.old.costly[0]
-        points.append(f"The first cause remains: {program.title_of(change.old, first)}.")
+        yield f"The first cause remains: {program.title_of(change.old, first)}."
     for which, scale in zip(("old", "new"), change.scales, strict=True):
         if scale != 1:
-            points.append(
-                f"A step of the {which} trace does {round(1 / scale)} times the work of the other: a part of it is compared."
-            )
+            yield f"A step of the {which} trace does {round(1 / scale)} times the work of the other: a part of it is compared."
     for which, found in (("old", change.old), ("new", change.new)):
-        points += [f"{which}: {sentence}" for sentence in program.of_run(found)]
-    return [visible(each) for each in points]
+        yield from (f"{which}: {sentence}" for sentence in program.of_run(found))
 
 
 def _listed(change: StepChange) -> list[PartChange]:
@@ -386,10 +381,8 @@ def _findings(change: StepChange) -> Table:
     Row = tuple[StepFinding | None, StepFinding | None]
 
     def title(row: Row) -> str:
-        new = row[1] is not None
-        finding = row[1] or row[0]
-        assert finding is not None
-        return program.title_of(change.new if new else change.old, finding)
+        sides = zip((change.old, change.new), row, strict=True)
+        return [program.title_of(found, each) for found, each in sides if each][-1]
 
     def what(row: Row) -> Cell:
         went = "gone" if row[1] is None else "new" if row[0] is None else "stays"

@@ -179,10 +179,8 @@ def compare_printed(
 def _lines(text: str) -> list[tuple[str, list[float], list[bool]]]:
     """Of each line that is not empty its text without numbers, the numbers, and which are timings."""
     found = []
-    for line in text.split("\n"):
-        line = line.rstrip("\r").rpartition("\r")[2].strip()
-        if not line:
-            continue
+    lines = (line.rstrip("\r").rpartition("\r")[2].strip() for line in text.split("\n"))
+    for line in filter(None, lines):
         numbers, timings = [], []
         last = 0
         for match in _NUMBER.finditer(line):

@@ -415,6 +415,7 @@ def _facts(folder: Path) -> list[Path]:
     return [*folder.glob("*.facts")]
 
 
+@without_collector()
 def read_recording(folder: Path, program: str = "") -> Trace:
     """What `record` wrote, also while it is being written. Times start at the first event.
 
@@ -423,11 +424,6 @@ def read_recording(folder: Path, program: str = "") -> Trace:
         UsageProblem: no CUDA program ran, or it launched nothing.
         InputProblem: the records cannot be read.
     """
-    with without_collector():
-        return _read(folder, program)
-
-
-def _read(folder: Path, program: str) -> Trace:
     builder = TraceBuilder()
     builder.program = program
     found = processes(folder)

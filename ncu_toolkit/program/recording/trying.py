@@ -494,11 +494,10 @@ class ProgramRunner(contextlib.AbstractContextManager["ProgramRunner"]):
             variables.update(switch.environment)
         environment = recorder.prepared(command, folder, replace(asked, environment=variables))
         environment["NCU_TOOLKIT_SWITCHES"] = str(folder)
-        hooked = [(switch, value) for switch, value in variant.on if switch.hooks]
         plan = {
             "kernel": self.job.kernel,
             "parts": self.parts,
-            "switches": [{"id": s.id, "value": value, "on": s.hooks} for s, value in hooked],
+            "switches": [{"id": s.id, "value": v, "on": s.hooks} for s, v in variant.on if s.hooks],
         }
         (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
         if wait:
@@ -605,14 +604,10 @@ def build_words(build: Sequence[str], variant: TryVariant, target: Path) -> tupl
             f"there is no compiler '{build[0]}'", 'Write --build "nvcc -O2 app.cu -o app"'
         )
     extra = [word.replace("{}", value) for switch, value in variant.on for word in switch.build]
-    words, made, skip = [], "a.out", False
-    for at, word in enumerate(build):
-        option = _OPTION.match(word)
-        if skip:
-            skip = False
-        elif option:
-            made = option[2] or (build[at + 1] if at + 1 < len(build) else made)
-            skip = option[2] is None
+    words, made, rest = [], "a.out", iter(build)
+    for word in rest:
+        if option := _OPTION.match(word):
+            made = option[2] or next(rest, made)
         elif not any(_replaces(new, word) for new in extra):
             words.append(word)
     return [*words, *extra, "-o", str(target)], made

@@ -230,10 +230,9 @@ def functions_of(s: StepFacts, stacks: Mapping[int, float]) -> list[HostTime]:
     for group in grouped(named, lambda x: (x[0][x[1]].function, x[0][x[1]].file)).values():
         us = sum(each for _, _, each in group)
         shown = summed((frames[at], time) for frames, at, time in group)
-        lines: dict[str, float] = defaultdict(float)
-        for frames, at, time in group:
-            own = (frame for frame in reversed(frames[:at]) if own_code(frame.file))
-            lines[next(map(place_of, own), "")] += time
+        callers = ([x for x in frames[:at] if own_code(x.file)] for frames, at, _ in group)
+        called = (place_of(own[-1]) if own else "" for own in callers)
+        lines = summed(zip(called, (time for _, _, time in group), strict=True))
         most, line = max(shown, key=shown.__getitem__), max(lines, key=lines.__getitem__)
         found.append(HostTime(most, us, _mostly(group, us), line))
     return sorted(found, key=lambda each: -each.us)

@@ -28,7 +28,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.base.model import NoFinding
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import StepFinding
 from ncu_toolkit.program.rules import _patterns
@@ -51,13 +50,12 @@ MANY: Final = Threshold(
 def find(s: StepFacts) -> StepOutcome:
     update = _patterns.optimizer(s)
     loops = _patterns.parameters(s)
-    found = [_of_loops(s, loops)] if loops else []
-    outcome = _of_update(s, update) if update else None
-    if outcome is None and not found:
+    outcomes: list[StepOutcome] = [_of_update(s, update)] if update else []
+    outcomes += [_of_loops(s, loops)] if loops else []
+    if not outcomes:
         return s.ruled_out(f"No launches of an optimizer are in the {s.word}.")
-    if isinstance(outcome, NoFinding):
-        return found[0] if found else outcome
-    return max((*filter(None, (outcome,)), *found), key=lambda each: each.ceiling_us)
+    found = [each for each in outcomes if isinstance(each, StepFinding)]
+    return max(found, key=lambda each: each.ceiling_us) if found else outcomes[0]
 
 
 def _of_loops(s: StepFacts, loops: Sequence[tuple[int, ...]]) -> StepFinding:

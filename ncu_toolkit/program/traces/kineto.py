@@ -374,10 +374,8 @@ class _Events:
                 self._to.mark(start, -ends, "range", name, where[::-1])
         known: dict[int, Place | None] = {}
         for frames in self._frames.values():
-            of_thread: dict[int, Place] = {}
-            for sequence, line in frames.lines(frames.forward):
-                of_thread.setdefault(sequence, line)
-            for sequence, line in of_thread.items():  # each thread counts for itself
+            first = dict(reversed([*frames.lines(frames.forward)]))
+            for sequence, line in first.items():  # each thread counts for itself
                 known[sequence] = line if known.get(sequence, line) == line else None
         for where, start, end, sequence in self._backward:
             self._frames[where].ranges.append((start, end, known.get(sequence), -1))

@@ -78,11 +78,9 @@ def read(path: Path) -> Trace:
             no work of a GPU.
     """
     with files.opened(path) as stream:
-        size = stream.seek(0, 2)
-        stream.seek(16)
-        page = int.from_bytes(stream.read(2), "big") or 1
-        stream.seek(28)
-        pages = int.from_bytes(stream.read(4), "big")
+        head, size = stream.read(32), stream.seek(0, 2)
+    page = int.from_bytes(head[16:18], "big") or 1
+    pages = int.from_bytes(head[28:], "big")
     files.refuse_larger(path, size)
     if pages * (65536 if page == 1 else page) > size:
         raise InputProblem(

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import numpy
 
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.program.model import Op, ProgramDiagnosis, Step, StepFinding, Trace
 from ncu_toolkit.program.traces.classes import collectives, exchange_kind
 
@@ -401,10 +402,8 @@ def _account(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float,
     part = sum(row.waiting_us for row in rows) / waits if waits else 0.0
     rows = [replace(row, caused_us=row.caused_us * part) for row in rows]
     exchanges = []
-    for kind in {each[0] for each in compared.shared}:
-        wait, traffic, size, moved = numpy.array(
-            [each[1:] for each in compared.shared if each[0] == kind]
-        ).T
+    for kind, shared in grouped(compared.shared, lambda each: each[0]).items():
+        wait, traffic, size, moved = numpy.array([each[1:] for each in shared]).T
         known = numpy.isfinite(size) & (traffic > 0)
         took = float(traffic[known].sum()) / 1e9
         exchanges.append(Exchange(
