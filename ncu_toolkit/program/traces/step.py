@@ -538,11 +538,12 @@ class _Run:
         )
 
     def _typical(self, windows: Sequence[Window], took: Array) -> int:
-        """The step of median time; of those that take as long, one whose host took its usual time between
-        calls, which shows in no step's time while the GPU is behind."""
+        """The step of median time; of those that do as much and take as long, one whose host took its usual
+        time between calls, which shows in no step's time while the GPU is behind."""
         order = np.argsort(took, kind="stable")
         middle = (len(order) - 1) // 2
         near = order[max(0, middle - NEAR) : middle + NEAR + 1]
+        sizes = [windows[at].last - windows[at].first for at in near]
         host = np.zeros(len(near))
         for i, at in enumerate(near):
             ops = self.trace.ops[windows[at].first : windows[at].last]
@@ -550,9 +551,10 @@ class _Run:
                 calls = self.trace.calls[min(used) : max(used) + 1]
                 inside = sum(call.end - call.start for call in calls)
                 host[i] = calls[-1].end - calls[0].start - inside
-        away = np.abs(took[near] - took[order[middle]])
-        unusual = np.abs(host - np.median(host)) > USUAL * np.median(host)
-        return int(near[np.argmin(away + unusual * AS_LONG * took[order[middle]])])
+        away = np.abs(took[near] / took[order[middle]] - 1)
+        usual = np.abs(host - np.median(host)) <= USUAL * np.median(host)
+        fit = usual & (away <= AS_LONG) & (np.array(sizes) == sizes[min(middle, NEAR)])
+        return int(near[np.argmin(np.where(fit, away, 1.0))] if fit.any() else order[middle])
 
     def _steady(self, windows: list[Window]) -> tuple[list[Window], list[str]]:
         """The windows without those that clearly do other work, and what those are."""
