@@ -39,7 +39,7 @@ from ncu_toolkit.program.rules._host import OTHER_WORK, away, copied, staged, wa
 
 TITLE: Final = "Copies between host and device"
 SLOW: Final = Threshold(0.25, "of the link's rate: pinned copies reach 0.8 of it, pageable ones a third to a half at best")  # fmt: skip
-HIDDEN: Final = Threshold(1 / 3, "of the time of copies and kernels: where less of it can run beside the rest, only less copying helps")  # fmt: skip
+HIDDEN: Final = Threshold(0.33, "of the time of copies and kernels: where less of it can run beside the rest, only less copying helps")  # fmt: skip
 PINNED: Final = Threshold(0.8, "of the link's rate, which pinned copies reach")
 #: Bytes.
 TINY: Final = Threshold(65536.0, "a link of 25 GB/s takes as long for so few as a copy takes to start")  # fmt: skip
