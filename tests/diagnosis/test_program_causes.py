@@ -503,12 +503,16 @@ def test_an_update_written_out_is_replaced() -> None:
 
 
 def test_copies_of_chunks_in_both_directions_are_in_line() -> None:
-    for us, rule in ((380.0, "serial-copies"), (20.0, "host-copy")):
+    for us, back, rule in (
+        (380.0, 15, "serial-copies"),
+        (20.0, 15, "serial-copies"),
+        (20.0, 1, "host-copy"),
+    ):
         made = programs.Machine("denoise")
         for _ in range(9):
             made.copy("HtoD", 15 << 20)
             made.launch("denoise(float*)", us, 16384)
-            made.copy("DtoH", 15 << 20)
+            made.copy("DtoH", back << 20)
         found = diagnosed(made.trace())
         first = found.findings[0]
         assert first.rule == rule
