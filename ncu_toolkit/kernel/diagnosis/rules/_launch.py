@@ -245,15 +245,15 @@ def fills_l1(k: Kernel, tiled: bool, apart: bool) -> Outcome | None:
     here = shared >= WORD * (k.launch.threads_per_block or 1) if tiled else not shared
     if not here or not (passes > limit.value if apart else passes < limit.value):
         return None
-    why = "which is too many requests, of operands that are loaded again"
+    why = "so requests are too many: operands may be loaded again, not kept in registers"
     if apart:
-        why = "and the widest coalesced access only 4: lanes lie apart, or update one address"
+        why = "and the widest coalesced access takes 4: lanes lie apart, or update one address"
     left = limit.value / passes if apart else 0.5
     found = k.model.without(Removal("without it", loads=dict.fromkeys(ON_CHIP, left)))
     none = ("No estimate. Stall reasons were not collected.",)
     return k.finding(
-        f"A request takes {units.significant(passes)} wavefronts, {why}. They keep {RESOURCES[name][2]} {percent(busy)} busy. "
-        f"Blocks have {units.si(shared, 'B') if shared else 'no'} shared memory.",
+        f"A request takes {units.significant(passes)} wavefronts on average, {why}. They keep {RESOURCES[name][2]} {percent(busy)} busy. "
+        f"Blocks have {units.si(shared, 'B') + ' of' if shared else 'no'} shared memory.",
         replace(found, arithmetic=none, quantified=False),
         (k.fact("passes_per_request", ">" if apart else "<", limit), "l1_data_active lsu_pipe_active"),
         k.collect("which shows the cause"),
