@@ -332,7 +332,7 @@ def test_a_report_that_takes_too_long_is_given_up(
 ) -> None:
     (served.folder / "slow.ncu-rep").write_bytes(report_files.first_launches(1))
     with monkeypatch.context() as patched:
-        patched.setattr(served.tools.reports._pool, "_timeout", 0.01)
+        patched.setattr(served.tools.reports._pool, "timeout", 0.01)
         text = served.error("analyze", {"report": "slow.ncu-rep"})
     assert text.startswith("'slow.ncu-rep' did not finish within")
     assert served.call("analyze", report="slow.ncu-rep")["launches"], "an error is not kept"
