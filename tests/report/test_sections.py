@@ -35,7 +35,8 @@ def test_a_single_section_gets_a_card(section: str) -> None:
     assert shown.title == TITLES[section]
     assert shown.time_us == pytest.approx(275, rel=0.05)
     assert shown.missing
-    assert shown.headroom is None, "the nearest roof is not known without memory and issue slots"
+    # the next roof is not known without memory and issue slots
+    assert (shown.headroom is not None) == (section == "SpeedOfLight")
     assert shown.do
     assert shown.next == COLLECT
 
