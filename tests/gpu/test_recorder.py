@@ -280,18 +280,23 @@ def test_the_function_that_takes_the_time_has_the_samples(sampled: Callable[...,
 
 
 def test_a_loop_has_its_time_between_calls_that_release_the_lock(
-    sampled: Callable[..., Trace],
+    sampled: Callable[..., Trace], tmp_path: Path
 ) -> None:
-    """Before Python 3.13 all samples fell to the calls. On shared cores a call may take half of the time."""
-    trace = sampled(
+    """Before Python 3.13 all samples fell to the calls. On a core that others use a call may wait for it,
+    so that one of three runs decides."""
+    code = (
         "import zlib\n"
         "def release(data):\n    zlib.crc32(data)\n"
         "data = bytes(1 << 20)\n"
         "for _ in range(150):\n    heavy(0.004)\n    release(data)\n"
         "cupti.fake_step(9)\n"
     )
-    time = by_function(trace)
-    assert time["heavy"] > 0.25 * (time["heavy"] + time["release"])
+    parts = []
+    while len(parts) < 3 and max(parts, default=0.0) <= 0.6:
+        shutil.rmtree(tmp_path / "recording", ignore_errors=True)
+        time = by_function(sampled(code))
+        parts.append(time["heavy"] / (time["heavy"] + time["release"]))
+    assert max(parts) > 0.6
 
 
 @pytest.mark.parametrize("library", ["PyDLL", "CDLL"])
