@@ -306,10 +306,10 @@ def _as_sure_as(finding: Finding, k: Kernel, skipped: Sequence[str]) -> Finding:
 def _roof_first(findings: list[Finding], k: Kernel) -> list[Finding]:
     """Findings with the roof of memory behind the SMs first, where that is NEAR, keeps its work once
     the first cause is gone, and the cause gains little beside it: no more than reads "about 1.1x",
-    or less than a FIFTH where it is what warps feel, or the report does not show what they wait for."""
+    or less than a FIFTH where it is a symptom, or the report does not show what warps wait for."""
     first, rules = findings[0], load_rules()
-    felt = not k.model.stalls or _specificity(first) >= Specificity.SYMPTOM
-    little = FIFTH.value if felt else 1 - 1 / ABOUT
+    symptom = not k.model.stalls or _specificity(first) >= Specificity.SYMPTOM
+    little = FIFTH.value if symptom else 1 - 1 / ABOUT
     if first.good or _specificity(first) is Specificity.BUILD or _weight(first) >= little:
         return findings
     full = {
@@ -318,7 +318,7 @@ def _roof_first(findings: list[Finding], k: Kernel) -> list[Finding]:
         if first.relieves.get(name, 1.0) >= 1 and k.model.busy(name) >= NEAR.value
     }
     roofs = [each for each in findings if full.intersection(rules[each.bottleneck].UNITS)]
-    if not roofs and felt and "dram" in full and _weight(first):
+    if not roofs and symptom and "dram" in full and _weight(first):
         near = nearest(k, 0, "a fifth")
         roofs = [near] if near and "dram" in rules[near.bottleneck].UNITS else []
     return [*roofs[:1], *(each for each in findings if each not in roofs[:1])]

@@ -538,8 +538,8 @@ class _Run:
         )
 
     def _typical(self, windows: Sequence[Window], took: Array) -> int:
-        """The step of median time; of those that do as much and take as long, one whose host took its usual
-        time between calls, which shows in no step's time while the GPU is behind."""
+        """The step of median time, or one with as much work and nearly that time in which the host's time
+        between calls is near its median. While the GPU is behind, no step's time shows what the host took."""
         order = np.argsort(took, kind="stable")
         middle = (len(order) - 1) // 2
         near = order[max(0, middle - NEAR) : middle + NEAR + 1]
