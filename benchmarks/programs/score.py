@@ -64,10 +64,13 @@ HEADINGS: Final = {
     "ninth-now": "The ninth sealed set after later changes",
     "tenth": "The tenth sealed set",
     "tenth-now": "The tenth sealed set after later changes",
+    "eleventh": "The eleventh sealed set",
+    "eleventh-now": "The eleventh sealed set after later changes",
 }
 #: What is scored once, the first that is not scored yet.
 SEALED: Final = (
     "sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
+    "eleventh",
 )  # fmt: skip
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {

@@ -121,6 +121,7 @@ RIGHT = (
     ("programs", "\n## The eighth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The ninth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The tenth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The eleventh sealed set\n", "| ncu-toolkit | {0} | {1} ("),
 )  # fmt: skip
 
 
