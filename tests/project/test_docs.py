@@ -111,6 +111,7 @@ RIGHT = (
     ("calibration", "generated: readings", "| **fortythree** | {0} | {1} ("),
     ("calibration", "generated: readings", "| **sixty** | {0} | {1} ("),
     ("calibration", "generated: readings", "| **fiftythree** | {0} | {1} ("),
+    ("calibration", "generated: readings", "| **fortytwo** | {0} | {1} ("),
     ("programs", "\n## The sealed half\n", "| ncu-toolkit | {0} | {1} (; | HolisticTraceAnalysis | {0} | {2} ("),
     ("programs", "\n## The second sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The third sealed set\n", "| ncu-toolkit | {0} | {1} ("),
