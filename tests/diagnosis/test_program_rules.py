@@ -277,6 +277,35 @@ def test_a_loss_written_out_is_one_with_its_gradient() -> None:
     assert "cross" not in found.summary
 
 
+@pytest.mark.parametrize(
+    ("kernel", "before", "results", "is_one"),
+    [
+        ("gpu_kernel_impl_nocast", programs.sgemm(), 8, True),
+        # both operands as large as their difference; a norm written by hand; four coordinates
+        ("gpu_kernel_impl", programs.sgemm(), 8, False),
+        ("gpu_kernel_impl_nocast", programs.MEAN, 8, False),
+        ("gpu_kernel_impl_nocast", programs.sgemm(), 264, False),
+    ],
+)
+def test_differences_of_all_pairs_are_distances(
+    kernel: str, before: str, results: int, is_one: bool
+) -> None:
+    repeated = f"void at::native::elementwise_kernel<128, 4, at::native::{kernel}<at::native::CUDAFunctor_add<float> >(int)>(int)"
+    forward = [repeated, programs.POW, programs.SUM, programs.SQRT]
+    copy = "void at::native::vectorized_elementwise_kernel<4, at::native::direct_copy_kernel_cuda(int)>(int)"
+    back = [copy, programs.SCALE, programs.MUL, programs.ADD, programs.SUM, programs.sgemm()]
+    step, account = step_of(
+        kernels(before, *forward, programs.sgemm(), *back),
+        grids=[528, 528, 528, 528, results, *[528] * 7],
+    )
+    found = of_rule(diagnose_program(step, account), "spelled-out")
+    assert (found is not None and "torch.cdist" in found.advice[0]) == is_one
+    if found is not None and is_one:
+        assert set(found.ops) == {*range(1, 5), *range(6, 11)}
+        # a pass over the distances is left of each, a sixteenth of one over their differences
+        assert found.ceiling_us == pytest.approx(9 * 50.0 - 2 * 50.0 / 16)
+
+
 def test_launches_of_other_sizes_are_no_chain() -> None:
     names = kernels(*[programs.ADD, programs.MUL, programs.TANH] * 8)
     alike, account = step_of(names, grid=1000)
@@ -381,6 +410,11 @@ def test_copies_are_named_by_what_makes_them() -> None:
         assert message in found.advice[0]
         assert found.switch == switch
         assert (found.confidence == "medium") == (kernel is turn)
+        # what takes longer than all other work is likely the cause
+        step, account = step_of(kernels(*[kernel, kernel, programs.FLASH] * 3))
+        found = of_rule(diagnose_program(step, account), "layout-copies")
+        assert found is not None
+        assert found.confidence == "medium"
     masked = "void at::native::triu_tril_kernel<float, int, true>(int)"
     step, account = step_of(kernels(*[masked, direct, masked, direct, masked]))
     found = of_rule(diagnose_program(step, account), "layout-copies")
@@ -472,6 +506,10 @@ def test_gathers_and_scatters_that_take_most_come_first() -> None:
     assert "indexFuncLargeIndex (38 %)" in first.summary
     assert "CSR" in first.advice[0]
     assert any("Sort the index" in each for each in first.advice)
+    # a sparse product also multiplies by the weights of edges, and reads the rows, which takes a fifth
+    weighted = kernels(*[GATHER, programs.MUL, INDEX, programs.MUL] * 3, us=900.0)
+    found = diagnose_program(*step_of(weighted))
+    assert found.findings[0].ceiling_us == pytest.approx(3 * (0.8 + 1 + 1) * 900.0, rel=0.001)
     few = kernels(GATHER, us=900.0) + kernels(*[programs.sgemm()] * 12, us=300.0)
     assert of_rule(diagnose_program(*step_of(few)), "gather-scatter") is None
 

@@ -295,6 +295,9 @@ class StepFacts:
         """Work that takes this part (0-1) of its time, at another rate or with fewer bytes."""
         return Edit(keeps=dict.fromkeys(ops, part))
 
+    def longest(self, places: Iterable[int]) -> float:
+        return max(map(self.account.exclusive_us.__getitem__, places))
+
     def merged(
         self, groups: Iterable[Sequence[int]], us: Iterable[float] = (), most: bool = True
     ) -> Edit:
@@ -303,7 +306,7 @@ class StepFacts:
         time is saved where that is little of the step: launching is what costs then, and a CUDA graph
         does as well."""
         groups = [*groups]
-        times = [*us] or [max(map(self.account.exclusive_us.__getitem__, g)) for g in groups]
+        times = [*us] or [*map(self.longest, groups)]
         places = [at for group in groups for at in group]
         if not most and not self.worth(whole := self.us(places), KERNELS_TOO):
             return self.faster(places, sum(times) / whole if whole else 1.0)

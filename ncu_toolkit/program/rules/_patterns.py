@@ -33,6 +33,9 @@ _LETTERS: Final = {
     "rsqrt": "r", "tanh": "t", "erf": "e", "exp": "x", "log": "g", "sum": "S", "max": "M", "copy": "c",
     "where": "w", "gather": "i", "fill": "f", "random": "f", "dropout": "o", "addcmul": "A", "addcdiv": "D", "lerp": "L",
 }  # fmt: skip
+#: Norms of the differences of all pairs of points, and COORDINATES from which on the differences take most of the memory.
+_PAIRS: Final = "pairwise distance"
+COORDINATES: Final = 16
 #: In the order in which they are looked for. Subtraction is addition with a factor in PyTorch, and division
 #: by a number a multiplication.
 _COMPOSED: Final = {
@@ -40,6 +43,8 @@ _COMPOSED: Final = {
     "softmax": re.compile(r"M[ac]{0,2}xc?Sc?[du]"),
     "norm": re.compile(r"c?p?[mv][aupdmvc]{0,5}[qr][ac]?[ud][uac]{0,2}"),
     "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
+    _PAIRS: re.compile(r"(?<![mvS])apS[quadx]"),
+    f"{_PAIRS} backward": re.compile(r"cuua?\|?S{1,2}"),
 }
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
@@ -175,7 +180,7 @@ def _softmax(s: StepFacts, between: tuple[int, ...]) -> tuple[int, ...]:
 
 @remembered(4)
 def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Unfused norms, GELUs, softmaxes and losses, by name. No launch is in two."""
+    """Unfused norms, GELUs, softmaxes, pairwise distances and losses, by name. No launch is in two."""
     found: dict[str, list[tuple[int, ...]]] = {}
     taken = {at for each in attention(s) for at in each.between}
     for queue in s.queues:
@@ -183,10 +188,22 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
         matches = ((name, x) for name, form in _COMPOSED.items() for x in form.finditer(text))
         others = ((name, queue[match.start() : match.end()]) for name, match in matches)
         for name, places in (*_losses(s, queue, text), *others):
-            if places and not taken.intersection(places):
+            pairs = not name.startswith(_PAIRS) or _differences(s, places, found.get(_PAIRS, []))
+            if places and pairs and not taken.intersection(places):
                 taken.update(places)
                 found.setdefault(name, []).append(tuple(places))
     return {name: tuple(groups) for name, groups in found.items()}
+
+
+def _differences(s: StepFacts, places: Sequence[int], forward: list[tuple[int, ...]]) -> bool:
+    """Whether launches form the differences of all pairs of points, so that an operand is repeated, and sum their squares, which
+    leaves COORDINATES times fewer numbers; or their gradients, as many as the differences of a pass forward."""
+    first, second, last = (s.launches[places[i]] for i in (0, 1, -1))
+    if forward:
+        return any(agree(s.launches[group[1]], second) for group in forward)
+    if first is None or last is None or "nocast" not in first.kernel or not agree(first, second):
+        return False
+    return elements(first) >= COORDINATES * elements(last) > 0
 
 
 def _losses(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[str, list[int]]]:

@@ -31,6 +31,7 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.kernel import authored
+from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
 
@@ -54,6 +55,7 @@ _FFT: Final = (
     "Layout changes come from torch.fft where its axis is not the last (one call over several axes, fftn, makes fewer), and from "
     "contiguous(), or operators after a transpose or permute."
 )
+MOST: Final = Threshold(0.5, "moving data takes longer than all that is done with it")
 #: A kind of copies with less of their time is not named.
 _NAMED: Final = 0.2
 
@@ -94,7 +96,9 @@ def find(s: StepFacts) -> StepOutcome:
     fixes = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{apart}{text}: {s.of_step(us)}.",
-        "medium" if _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2 else "low",
+        "medium"
+        if s.worth(us, MOST) or (_IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2)
+        else "low",
         s.faster(places),
         ops=places,
         evidence=evidence,

@@ -1,8 +1,9 @@
-"""A norm, an activation, a softmax or a loss is computed step by step, with one launch for each.
+"""A norm, an activation, a softmax, distances of points or a loss are computed step by step, with one launch for each.
 
 What it is
 Mean, difference, square, mean, root, product: a layer norm written as its formula is eight launches.
-The same is true of GELU by its tanh, softmax by exp and sum, cross-entropy by log and gather.
+The same is true of GELU by its tanh, softmax by exp and sum, cross-entropy by log and gather. Distances of all
+pairs of points as (x[:, None] - y[None]).pow(2).sum(-1).sqrt() also keep every difference in memory.
 
 Why it costs time
 Each launch reads the whole tensor from memory and writes it again, where one kernel reads it once.
@@ -12,14 +13,15 @@ Launches run in the order of the formula. Their names show what each computes.
 
 What to change
 Call the framework's function, which is one kernel forward and one or two backward: layer_norm,
-rms_norm, gelu, softmax, cross_entropy. Or compile the model.
+rms_norm, gelu, softmax, cdist, cross_entropy. Or compile the model.
 
 When the advice is wrong
 The formula differs from the function's (another epsilon's place, another axis). Small tensors gain
-launches, not bytes.
+launches, not bytes. torch.cdist of many points uses a matrix product, which is less exact for points that
+are close together (compute_mode="donot_use_mm_for_euclid_dist" is exact).
 
 Source
-PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations.
+PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations; torch.cdist.
 """
 
 from typing import Final
@@ -28,34 +30,38 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
 
-TITLE: Final = "Unfused norm, activation, softmax or loss"
+TITLE: Final = "Unfused norm, activation, softmax, distance or loss"
 _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
     "softmax": "torch.softmax",
+    "pairwise distance": "torch.cdist",
     "cross-entropy": "torch.nn.functional.cross_entropy(logits, target, label_smoothing=...)",
 }  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
     found = _patterns.composed(s)
-    groups = [group for each in found.values() for group in each]
-    places = [at for group in groups for at in group]
+    named = [(name, group) for name, each in found.items() for group in each]
+    places = [at for _, group in named for at in group]
     us = s.us(places)
+    # of distances a pass over them is left, not over the differences
+    parts = (1 / _patterns.COORDINATES if "distance" in name else 1.0 for name, _ in named)
+    times = [s.longest(group) * part for (_, group), part in zip(named, parts, strict=True)]
     evidence = (
         s.part("written_out", "Unfused", us, "in launches that compute a known function step by step."),
     )  # fmt: skip
-    if not groups:
-        return s.ruled_out("No norm, GELU, softmax or loss is unfused.", *evidence)
+    if not named:
+        return s.ruled_out("No norm, GELU, softmax, distance or loss is unfused.", *evidence)
     calls = units.listed([*dict.fromkeys(_CALLS[name.removesuffix(" backward")] for name in found)])
     kinds = [units.counted(len(each), name) for name, each in found.items()]
     return s.finding(
-        f"{units.listed(kinds)} {'take' if len(groups) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
+        f"{units.listed(kinds)} {'take' if len(named) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
         f"{s.of_step(us)} as they are.",
         "medium",
-        s.merged(groups, most=False),
+        s.merged([group for _, group in named], times, most=False),
         ops=places,
         evidence=evidence,
-        arithmetic="One kernel passes over the data once, as the longest launch of each does.",
+        arithmetic="One kernel passes over the data once, as the longest launch of each does; over distances, not differences.",
         advice=s.advice("spelled-out", calls=calls),
     )
