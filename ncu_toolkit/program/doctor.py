@@ -220,12 +220,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-def _compiler() -> MachineCheck:
-    return _ok(f"nvcc {toolchain.find_tool('nvcc').version}")
-
-
-def _disassembler() -> MachineCheck:
-    return _ok(f"nvdisasm {toolchain.find_tool('nvdisasm').version}")
+def _tool(name: str) -> MachineCheck:
+    return _ok(f"{name} {toolchain.find_tool(name).version}")
 
 
 def _cupys() -> list[str]:
@@ -283,8 +279,8 @@ _CHECKS: Final[dict[str, tuple[_Look, str]]] = {
     "recorder": (_recorder, "a program's step (profile -- PROGRAM, probe)"),
     "report module": (_module, "reading reports"),
     "versions": (_versions, "reading reports of this ncu"),
-    "compiler": (_compiler, "ladders: build, profile, bench"),
-    "disassembler": (_disassembler, "static analysis of compiled kernels"),
+    "compiler": (partial(_tool, "nvcc"), "ladders: build, profile, bench"),
+    "disassembler": (partial(_tool, "nvdisasm"), "static analysis of compiled kernels"),
     "CuPy": (_cupy, "ladders: profile, bench"),
     "disk": (_disk, "reports and the cache of compiled kernels"),
     "recordings": (_recordings, "report without a GPU"),
