@@ -172,16 +172,10 @@ def may_profile() -> bool:
     except OSError:
         return os.geteuid() == 0
     held = int(found.group(1), 16) if found else 0
-    enough = {_CAP_SYS_ADMIN, *([_CAP_PERFMON] if _release() >= _PERFMON_SINCE else [])}
+    release = re.match(r"(\d+)\.", _driver().found)  # 565 of 565.57.01
+    enough = [_CAP_SYS_ADMIN]
+    enough += [_CAP_PERFMON] if release and int(release[1]) >= _PERFMON_SINCE else []
     return any(held >> capability & 1 for capability in enough)
-
-
-def _release() -> int:
-    """The driver's release, 565 of 565.57.01; 0 where it is not known."""
-    try:
-        return int(_driver().found.partition(".")[0])
-    except ValueError:
-        return 0
 
 
 def _module_version() -> str:
