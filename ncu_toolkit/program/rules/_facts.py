@@ -116,7 +116,7 @@ class StepFacts:
     @cached_property
     def arithmetic(self) -> tuple[str, ...]:
         """The arithmetic that each op's name proves; "" where it proves none."""
-        return tuple(arithmetic(launch) if launch else "" for launch in self.launches)
+        return tuple(arithmetic(launch.kernel) if launch else "" for launch in self.launches)
 
     @cached_property
     def operations(self) -> tuple[str, ...]:

@@ -131,15 +131,11 @@ _OLD: Final = re.compile(
 )
 
 
-def arithmetic(launch: Launch) -> Arithmetic:
+@lru_cache(maxsize=4096)
+def arithmetic(kernel: str) -> Arithmetic:
     """The arithmetic of a library's matrix product or convolution, "" where its name does not prove
     it: "fp32" only for FP32 operands multiplied on CUDA cores, which tensor cores could take as
     TF32. Matrix-vector products and kernels with FP16 operands and FP32 arithmetic are ""."""
-    return _arithmetic(launch.kernel)
-
-
-@lru_cache(maxsize=4096)
-def _arithmetic(kernel: str) -> Arithmetic:
     name = _bare(kernel)
     if _OLD.search(name):
         return "fp32"
