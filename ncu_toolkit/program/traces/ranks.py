@@ -230,12 +230,8 @@ def _within(pairs: Array, windows: Array) -> float:
     return float((until(windows[:, 1]) - until(windows[:, 0])).sum())
 
 
-@dataclass
-class _Joined:
-    """One collective on several ranks: its place in each rank's `times`."""
-
-    kind: str
-    at: dict[int, int]
+#: One collective on several ranks: its kind, and its place in each rank's `times`.
+_Joined = tuple[str, dict[int, int]]
 
 
 def _join(lines: Sequence[Timeline]) -> list[_Joined]:
@@ -258,7 +254,7 @@ def _join(lines: Sequence[Timeline]) -> list[_Joined]:
         if len(of_rank) > 1:
             first = next(iter(of_rank))
             found += [
-                _Joined(lines[first].kinds[of_rank[first][i]], {r: p[i] for r, p in of_rank.items()})
+                (lines[first].kinds[of_rank[first][i]], {r: p[i] for r, p in of_rank.items()})
                 for i in range(len(least))
             ]  # fmt: skip
     return found
@@ -270,14 +266,14 @@ def _aligned(
     """The ranks on the clock of the first, and by how much ends differ (nanoseconds); None where
     some rank shares no collective with the others."""
     done, error = {0: lines[0]}, 0.0
-    both = [each for each in joined if each.kind not in _ONE_SIDED] or joined
+    both = [at for kind, at in joined if kind not in _ONE_SIDED] or [at for _, at in joined]
     while len(done) < len(lines):
         pairs: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-        for each in both:
-            known = next((rank for rank in each.at if rank in done), None)
+        for at in both:
+            known = next((rank for rank in at if rank in done), None)
             if known is not None:
-                end = done[known].times[each.at[known], 1]
-                for rank, i in each.at.items():
+                end = done[known].times[at[known], 1]
+                for rank, i in at.items():
                     if rank not in done:
                         pairs[rank].append((lines[rank].times[i, 1], end))
         if not pairs:
@@ -344,8 +340,8 @@ class _Waits:
 def _compare(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float) -> _Waits:
     found = _Waits([numpy.zeros(len(line.times)) for line in lines])
     low, high = lines[0].windows[0, 0] - error, lines[0].windows[-1, 1] + error
-    for each in joined:
-        places = list(each.at.items())
+    for kind, at in joined:
+        places = list(at.items())
         times = numpy.array([lines[rank].times[i] for rank, i in places])
         latest = int(numpy.argmax(times[:, 0]))
         wait = numpy.clip(numpy.minimum(times[latest, 0], times[:, 1]) - times[:, 0], 0, None)
@@ -355,8 +351,8 @@ def _compare(lines: Sequence[Timeline], joined: Sequence[_Joined], error: float)
             continue
         traffic = float((times[:, 1] - times[:, 0] - wait).mean())
         size = float(numpy.median([lines[rank].sizes[i] for rank, i in places]))
-        moved = size * _moved(each.kind, len(places))
-        found.shared.append((each.kind, float(wait.mean()), traffic, size, moved))
+        moved = size * _moved(kind, len(places))
+        found.shared.append((kind, float(wait.mean()), traffic, size, moved))
         behind = times[latest, 0] - float(numpy.median(numpy.delete(times[:, 0], latest)))
         rank = places[latest][0]
         if behind > max(2 * error, _AT_ONCE_NS):
