@@ -40,14 +40,6 @@ _LAUNCH_S: Final = 1.5
 _PASSES: Final = 16
 
 
-@dataclass(frozen=True)
-class Selection:
-    """ncu's options that take the chosen kernels, and how many launches they take."""
-
-    words: tuple[str, ...]
-    expected: int
-
-
 class Limits(NamedTuple):
     """What may be profiled of a step."""
 
@@ -147,9 +139,9 @@ def choose(step: Step, limits: Limits) -> tuple[int, ...]:
 
 def selection(
     step: Step, chosen: Sequence[int], symbols: Mapping[str, tuple[str, ...]]
-) -> Selection:
-    """What makes ncu profile a launch of each chosen kernel in a steady step, and few others: those
-    of the same names with other grids.
+) -> tuple[tuple[str, ...], int]:
+    """The options that make ncu profile a launch of each chosen kernel in a steady step, and few
+    others, those of the same names with other grids; and how many launches they take.
 
     Args:
         symbols: as in `RecordedRun`.
@@ -185,7 +177,7 @@ def selection(
             wanted.discard(key)
     name = ("--kernel-name-base", "mangled", "--kernel-name", f"regex:{pattern}") if known else ()
     mode = ("--filter-mode", "per-launch-config", "--launch-skip", str(skip))
-    return Selection((*name, *mode, "--launch-count", "1"), expected)
+    return (*name, *mode, "--launch-count", "1"), expected
 
 
 def profile_step(
@@ -286,12 +278,12 @@ def profile(done: StepRun, job: StepJob, limits: Limits, watch: Callable[[str], 
     problem: ToolkitError | None = None
     interrupted, notes = False, list(done.notes)
     try:
-        picked = selection(done.step, chosen, symbols)
+        words, expected = selection(done.step, chosen, symbols)
         alone = len({shapes[each].kernel for each in chosen}) == 1
-        request = replace(job.request, launch_count=0, extra=(*job.request.extra, *picked.words))
+        request = replace(job.request, launch_count=0, extra=(*job.request.extra, *words))
         names = {name: each.function for each in shapes for name in symbols.get(each.kernel, ())}
         enough = _Enough(
-            min(picked.expected, limits.launches) if alone else picked.expected,
+            min(expected, limits.launches) if alone else expected,
             _patience(done.step, done.recorded.seconds), limits.under_ncu, lambda begun: names.get(begun, begun), watch,
         )  # fmt: skip
         session = program_run.profile(replace(job, request=request), done.folder, enough=enough)
