@@ -8,12 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
-from typing import Final
 
 import msgspec
-
-#: The module that a program imports of what rules call a step's framework.
-_MODULE: Final[Mapping[str, str]] = {"xla": "jax"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +72,7 @@ def switches_for(
     """The switches for a cause in programs of a framework on a GPU of a compute capability, the one
     that is made for it and changes least in results first. Those that need the command that builds
     the program are left out."""
-    module = _MODULE.get(framework, framework)
+    module = "jax" if framework == "xla" else framework
     able = [each for each in switches().values() if cc >= each.least_cc and not each.build]
     able = [each for each in able if cause in each.causes and module in each.modules]
     return tuple(sorted(able, key=lambda each: (each.causes.index(cause), each.tolerance, each.id)))
