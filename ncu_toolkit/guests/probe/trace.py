@@ -132,7 +132,7 @@ def code_in(cubin: Path, launch: Launch) -> KernelAnalysis | None:
 
 def _of_process(process: RecordedProcess, folder: Path) -> list[KernelTimes]:
     """The traces of one process, one a GPU."""
-    rows, notes = process.rows(KERNEL), list(recorder.notes_of(process))
+    rows, notes = process.rows(KERNEL), [*process.notes]
     written, alone = _slices(process.stem.with_suffix(".pressure")), _alone(folder)
     slices = [line for line in written if "kind" in line]
     notes += [str(line["note"]) for line in written if "note" in line]

@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -328,6 +328,7 @@ class RecordedProcess:
     calls: dict[tuple[int, int], str] = field(default_factory=dict)
     clocks: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    """What went wrong while it was recorded."""
     failed: str = ""
     ended: bool = False
 
@@ -394,6 +395,10 @@ def _process(path: Path) -> RecordedProcess:
         found.notes.append(
             "another profiler began inside the program (PyTorch's?), and what came after that is not recorded: switch it off"
         )
+    if not found.ended:
+        found.notes.append(
+            "the program was ended from outside: the last half second may be missing"
+        )
     return found
 
 
@@ -439,7 +444,7 @@ def read_recording(folder: Path, program: str = "") -> Trace:
         if used:
             places[process.stem.name] = working, _clock(process)
             working += 1
-            notes += [f"{note[:1].upper()}{note[1:]}." for note in notes_of(process)]
+            notes += [f"{note[:1].upper()}{note[1:]}." for note in process.notes]
     if builder.empty:
         raise nothing(found)
     notes += _add_samples(builder, folder, places)
@@ -482,13 +487,6 @@ def symbols(folder: Path) -> dict[str, tuple[str, ...]]:
         for name in _process(path).names.values():
             found.setdefault(readable(name) if name.startswith("_Z") else name, {})[name] = None
     return {kernel: tuple(names) for kernel, names in found.items()}
-
-
-def notes_of(process: RecordedProcess) -> Iterator[str]:
-    """What went wrong while a process was recorded."""
-    yield from process.notes
-    if not process.ended:
-        yield "the program was ended from outside: the last half second may be missing"
 
 
 def nothing(found: Sequence[RecordedProcess]) -> EnvironmentProblem | UsageProblem:
