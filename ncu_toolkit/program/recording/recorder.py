@@ -263,16 +263,13 @@ def prepared(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict
             "Unset it, or leave that profiler",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    return {**os.environ, **_environment(command, folder.resolve(), asked)}
-
-
-def _environment(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:
     kinds = [_DEVICE, *_OPS, *[_DRIVER, _RUNTIME] * bool(asked.calls), *[_MARKER] * asked.ranges]
     libraries = cupti_libraries(command)
     paths = filter(None, (str(_INSIDE / "start"), os.environ.get("PYTHONPATH")))
     values = {
+        **os.environ,
         "CUDA_INJECTION64_PATH": str(built()),
-        "NCU_TOOLKIT_RECORD": str(folder),
+        "NCU_TOOLKIT_RECORD": str(folder.resolve()),
         "NCU_TOOLKIT_RECORD_CUPTI": ":".join(libraries),
         "NCU_TOOLKIT_RECORD_KINDS": ",".join(map(str, kinds)),
         "NCU_TOOLKIT_RECORD_CALLS": ",".join(asked.calls),
