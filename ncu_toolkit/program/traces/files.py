@@ -52,9 +52,8 @@ def is_trace(path: Path) -> bool:
     head = files.head(path, _HEAD)
     if head.startswith(files.REPORT):
         return False
-    if head.startswith((_SQLITE, _MAGIC)) or name.endswith((SUFFIX, ".sqlite", *_CLOSED)):
-        return True
-    if name.endswith((".pt.trace.json", ".pt.trace.json.gz")):
+    named = (SUFFIX, ".sqlite", ".pt.trace.json", ".pt.trace.json.gz", *_CLOSED)
+    if head.startswith((_SQLITE, _MAGIC)) or name.endswith(named):
         return True
     return head.lstrip()[:1] in (b"{", b"[") and _OF_EVENTS.search(head) is not None
 
@@ -192,7 +191,5 @@ def _problem(trace: Trace) -> str:
         known = set(found)
         if known and not least <= min(known) <= max(known) < count:
             return f"a {what} is not in its table"
-    for device in trace.devices:
-        if not all(map(math.isfinite, (device.max_sm_hz, device.max_memory_hz))):
-            return "a clock rate is not a number"
-    return ""
+    rates = (hz for each in trace.devices for hz in (each.max_sm_hz, each.max_memory_hz))
+    return "" if all(map(math.isfinite, rates)) else "a clock rate is not a number"
