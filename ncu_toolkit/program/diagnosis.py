@@ -45,7 +45,7 @@ from ncu_toolkit.program.model import (
     StepFinding,
 )
 from ncu_toolkit.program.rules import _double, _patterns, _words, step_rules
-from ncu_toolkit.program.rules._facts import StepFacts, grid_text
+from ncu_toolkit.program.rules._facts import StepFacts
 from ncu_toolkit.program.rules.idle_streams import GRID, SMALL
 from ncu_toolkit.program.switches import switches_for
 from ncu_toolkit.program.traces.account import LABELS
@@ -267,7 +267,7 @@ def _dominant(s: StepFacts, shown: Sequence[StepFinding], known: Judged) -> Iter
         launches = [each for at in places if (each := s.launches[at])]
         called, *others = {kernel_label(function, each.kernel) for each in launches}
         grids = {each.grid for each in launches if each.grid}
-        grid = f"grid {grid_text(*grids)}" if len(grids) == 1 else f"{len(grids)} grid sizes"
+        grid = f"grid {units.extents(*grids)}" if len(grids) == 1 else f"{len(grids)} grid sizes"
         group = kernel_class(launches[0])
         kind = group.label.lower() * (group.id != "other")
         about = ", ".join(filter(None, (operator, kind, grid * bool(grids), *s.where(places)[:1])))

@@ -75,6 +75,12 @@ def count(value: float) -> str:
     return f"{round(value):,}"
 
 
+def extents(sizes: Sequence[int] | None) -> str:
+    """A grid or block in words, without trailing ones: `256×256`; empty where it is not recorded."""
+    last = max((at for at, size in enumerate(sizes or ()) if size != 1), default=0)
+    return "×".join(map(count, (sizes or ())[: last + 1]))
+
+
 def si(value: float, unit: str, digits: int = 3) -> str:
     """`value` with an SI prefix: si(4.24e12, "B/s") is `4.24 TB/s`."""
     if not math.isfinite(value):

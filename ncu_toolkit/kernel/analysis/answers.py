@@ -23,7 +23,6 @@ from ncu_toolkit.kernel.diagnosis import figures
 from ncu_toolkit.kernel.diagnosis.chain import chained
 from ncu_toolkit.kernel.diagnosis.rules import title
 from ncu_toolkit.kernel.diagnosis.time_model import NOISE
-from ncu_toolkit.kernel.explain.verdict import extents
 from ncu_toolkit.kernel.report.reader import partly
 
 if TYPE_CHECKING:
@@ -336,7 +335,7 @@ def _sizes(row: tuple[Side, ...], what: str) -> str:
     """`64×64`, `64×64 → 32×32`; empty where a side has no profile."""
     if not all(side.profiles for side in row):
         return ""
-    held = (extents(getattr(side.profiles[0].launch, what)) for side in row)
+    held = (units.extents(getattr(side.profiles[0].launch, what)) for side in row)
     return " → ".join(dict.fromkeys(held))
 
 

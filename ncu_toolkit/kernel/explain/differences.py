@@ -23,7 +23,7 @@ from ncu_toolkit.kernel.diagnosis import compare, figures
 from ncu_toolkit.kernel.diagnosis.compare import Change, TimeCause, changes
 from ncu_toolkit.kernel.diagnosis.figures import reason_name
 from ncu_toolkit.kernel.diagnosis.time_model import NOISE
-from ncu_toolkit.kernel.explain.verdict import CODE, extents
+from ncu_toolkit.kernel.explain.verdict import CODE
 from ncu_toolkit.kernel.ladder.catalogue import split
 
 #: Where the definition of a kernel begins, in CUDA C++ and in Python.
@@ -389,8 +389,8 @@ def _launch(before: Profile, after: Profile) -> Table:
     """What the two launches asked of the GPU, and how busy that kept it; only what differs."""
     sides = before.launch, after.launch
     rows = [
-        ("grid", *(extents(each.grid) for each in sides)),
-        ("block", *(extents(each.block) for each in sides)),
+        ("grid", *(units.extents(each.grid) for each in sides)),
+        ("block", *(units.extents(each.block) for each in sides)),
         ("shared memory", *("" if each.shared is None else units.si(each.shared, "B") for each in sides)),
     ]  # fmt: skip
     rows += [

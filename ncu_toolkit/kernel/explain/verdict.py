@@ -37,7 +37,7 @@ from ncu_toolkit.base.model import (
     Profile,
     finite,
 )
-from ncu_toolkit.base.model.profile import Advice, Extents, shown_step
+from ncu_toolkit.base.model.profile import Advice, shown_step
 from ncu_toolkit.kernel.diagnosis import engine, figures, kernel, regime, time_model
 from ncu_toolkit.kernel.diagnosis.engine import RESIDUAL, SUBSTANCE
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT, by_cause, closing, missing
@@ -234,18 +234,12 @@ def _gain(
 def _shape(profile: Profile) -> str:
     launch = profile.launch
     sizes = ("grid", launch.grid), ("block", launch.block)
-    parts = [f"{name} {extents(size)}" for name, size in sizes if size]
+    parts = [f"{name} {units.extents(size)}" for name, size in sizes if size]
     parts += [f"{launch.registers} registers"] * bool(launch.registers)
     occupancy = profile.value("achieved_occupancy")
     if occupancy is not None:
         parts.append(f"achieved occupancy {whole_percent(occupancy)}")
     return ", ".join(parts)
-
-
-def extents(sizes: Extents | None) -> str:
-    """A grid or block in words, without trailing ones: `256×256`; empty where it is not recorded."""
-    last = max((at for at, size in enumerate(sizes or ()) if size != 1), default=0)
-    return "×".join(units.count(size) for size in (sizes or ())[: last + 1])
 
 
 def _bars(used: Mapping[str, Use], finding: Finding, state: State) -> tuple[UnitBar, ...]:

@@ -30,7 +30,7 @@ from ncu_toolkit.kernel.diagnosis.achieved import tested
 from ncu_toolkit.kernel.diagnosis.kernel import CALL, TOOLKIT, authored, line_information, made_by
 from ncu_toolkit.kernel.diagnosis.rules import load_rules
 from ncu_toolkit.kernel.diagnosis.rules.unknown import ID as UNKNOWN
-from ncu_toolkit.kernel.explain.verdict import extents, lines_of, title_of_finding
+from ncu_toolkit.kernel.explain.verdict import lines_of, title_of_finding
 from ncu_toolkit.program.diagnosis import DOMINANT, MOST_OF, Judged
 from ncu_toolkit.program.explain.strip import strip_of
 from ncu_toolkit.program.model import Account, Lack, ProgramDiagnosis, Step, StepFinding, Trace
@@ -518,7 +518,7 @@ def _kernels(kernels: Sequence[StepKernel], top: int, flags: bool, step: Step) -
     rows = [alike[label] for label in labels]
     names = dict(zip(map(id, rows), cut_apart(labels, NAME), strict=True))
     profiled = sum(each.us for each in kernels if each.verdict)
-    grids = {id(row): {extents(each.launch.grid) for each in row} for row in rows}
+    grids = {id(row): {units.extents(each.launch.grid) for each in row} for row in rows}
 
     def verdict(row: Sequence[StepKernel]) -> str:
         """Of the grid with most time that a report tells of."""

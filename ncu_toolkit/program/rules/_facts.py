@@ -41,6 +41,8 @@ KERNELS_TOO: Final = Threshold(0.2, "where kernels of a chain take less, launchi
 #: Lines named with a finding.
 _LINES: Final = 3
 Confidence = Literal["high", "medium", "low"]
+#: A launch's grid in words.
+grid_text: Final = units.extents
 StepOutcome = StepFinding | NoFinding
 Framework = Literal["torch", "xla", "cupy", "numba", ""]
 #: The range that PyTorch opens for an optimizer's update.
@@ -441,11 +443,3 @@ def fact(
         return figure
     stated = replace(figure, threshold=limit.value, comparison=">=", source=limit.source)
     return stated if stated.holds else figure
-
-
-def grid_text(grid: Sequence[int]) -> str:
-    """`512×1,024`."""
-    sizes = [*grid]
-    while len(sizes) > 1 and sizes[-1] == 1:
-        sizes.pop()
-    return "×".join(map(units.count, sizes))
