@@ -98,10 +98,6 @@ class Programs:
         return tuple((each, each.found) for each in self.traces if each.found is not None)
 
     @property
-    def unreadable(self) -> tuple[TraceResult, ...]:
-        return tuple(each for each in self.traces if each.error is not None)
-
-    @property
     def errors(self) -> list[ToolkitError]:
         return [each.error for each in self.traces if each.error is not None]
 

@@ -150,6 +150,7 @@ def program_csv(programs: Programs, top: int | None = None) -> str:
         for kernel in step_kernels(found.step, found.account, each.known)[:top]:
             known = shown if kernel.verdict else shown[:-2]
             rows.append([each.path, *cells(kernel, known), *[None] * (len(shown) - len(known))])
-    for each in programs.unreadable:
-        rows.append([each.path, f"unreadable: {each.error.message}" if each.error else ""])
+    for each in programs.traces:
+        if each.error is not None:
+            rows.append([each.path, f"unreadable: {each.error.message}"])
     return csv_rows(rows)
