@@ -126,8 +126,7 @@ def grouped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
         return tuple(
-            LaunchGroup(op.shape, (at,), account.exclusive_us[at], 0.0)
-            for at, op in enumerate(step.ops)
+            LaunchGroup(op.shape, (at,), account.exclusive_us[at]) for at, op in enumerate(step.ops)
         )
 
     monkeypatch.setattr(explain, "groups", groups)

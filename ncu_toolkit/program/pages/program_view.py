@@ -435,7 +435,7 @@ def _launches(
 ) -> Table | None:
     if not rows:
         return None
-    trace, shapes = found.step.trace, found.step.trace.shapes
+    trace, shapes, share = found.step.trace, found.step.trace.shapes, found.account.share
 
     def name(group: LaunchGroup) -> Cell:
         kernel = shapes[group.shape]
@@ -459,7 +459,7 @@ def _launches(
     specs: list[Spec[LaunchGroup]] = [
         Spec("kernel", "Kernel", numeric=False, cell=name),
         Spec("time", "Time", "which it alone accounts for", cell=lambda group: number(group.us, "us")),
-        Spec("share", "Share", f"of the {found.step.word}", cell=lambda group: number(group.share, "fraction", bar=group.share)),
+        Spec("share", "Share", f"of the {found.step.word}", cell=lambda group: number(share(group.us), "fraction", bar=share(group.us))),
         Spec("launches", "Launches", f"in one {found.step.word}, with the same grid and block", cell=lambda group: number(len(group.ops), "count")),
         Spec("class", "Class", numeric=False, cell=lambda group: text(kernel_class(shapes[group.shape]).label)),
         Spec(by, by.capitalize(), "that launches most of them", numeric=False, cell=lambda group: _caller(found, callers, group)),

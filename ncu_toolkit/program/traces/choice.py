@@ -1,8 +1,8 @@
 """The launches of a step that are worth profiling: the fewest that stand for most of its kernels'
 time."""
 
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.model.profile import Extents, Launch
@@ -10,8 +10,7 @@ from ncu_toolkit.program.model import Account, Step
 from ncu_toolkit.program.traces.classes import collectives
 
 
-@dataclass(frozen=True)
-class LaunchGroup:
+class LaunchGroup(NamedTuple):
     """Launches of one kernel with one grid, block and shared memory in the typical step."""
 
     shape: int
@@ -20,8 +19,6 @@ class LaunchGroup:
     """Places in `Step.ops`."""
     us: float
     """Wall time that they alone account for."""
-    share: float
-    """Part of the step's wall time, 0-1."""
 
 
 #: What ncu tells one launch from another by: name, grid, block and shared memory.
@@ -35,12 +32,12 @@ def key_of(shape: Launch) -> LaunchKey:
 def groups(step: Step, account: Account) -> tuple[LaunchGroup, ...]:
     """The launches of the typical step by kernel, grid, block and shared memory, those with most
     time first."""
-    ops, wall, shapes = step.ops, step.wall_us, step.trace.shapes
+    ops, shapes = step.ops, step.trace.shapes
     kernels = (at for at, op in enumerate(ops) if op.kind == "kernel")
     alike = grouped(kernels, lambda at: key_of(shapes[ops[at].shape]))
     found = [(sum(map(account.exclusive_us.__getitem__, x)), x) for x in alike.values()]
     return tuple(
-        LaunchGroup(ops[places[0]].shape, tuple(places), us, us / wall if wall else 0.0)
+        LaunchGroup(ops[places[0]].shape, tuple(places), us)
         for us, places in sorted(found, key=lambda each: (-each[0], each[1]))
     )
 
