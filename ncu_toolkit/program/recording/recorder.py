@@ -34,6 +34,7 @@ from ncu_toolkit.base.core.cache import (
 from ncu_toolkit.base.core.children import Child, run
 from ncu_toolkit.base.core.errors import EnvironmentProblem, InputProblem, UsageProblem, refused
 from ncu_toolkit.base.core.safe import visible
+from ncu_toolkit.base.core.shares import grouped
 from ncu_toolkit.base.model.profile import Device
 from ncu_toolkit.kernel.gpu import cuda
 from ncu_toolkit.kernel.sass.disassembly import readable
@@ -479,11 +480,8 @@ def _first(folder: Path, what: str, form: Any) -> list[Any]:
 
 def symbols(folder: Path) -> dict[str, tuple[str, ...]]:
     """The mangled names of each kernel in a recording, by its `Launch.kernel`."""
-    found: dict[str, dict[str, None]] = {}
-    for path in _facts(folder):
-        for name in _process(path).names.values():
-            found.setdefault(readable(name) if name.startswith("_Z") else name, {})[name] = None
-    return {kernel: tuple(names) for kernel, names in found.items()}
+    names = (name for path in _facts(folder) for name in _process(path).names.values())
+    return {kernel: tuple(each) for kernel, each in grouped(dict.fromkeys(names), readable).items()}
 
 
 def nothing(found: Sequence[RecordedProcess]) -> EnvironmentProblem | UsageProblem:

@@ -106,8 +106,7 @@ def call_kind(name: str) -> CallKind:
 def function_name(kernel: str) -> str:
     """A kernel's name without return type, namespaces, template and parameter lists:
     `void at::native::copy<float>(int)` is `copy`."""
-    text = readable(kernel) if kernel.startswith("_Z") else kernel
-    text = text.replace("(anonymous namespace)", "").replace("operator()", "operator")
+    text = readable(kernel).replace("(anonymous namespace)", "").replace("operator()", "operator")
     plain, depth = [], 0
     for at, character in enumerate(text):
         if character in "<({[":
@@ -456,8 +455,8 @@ class TraceBuilder:
 
 def _launch(shape: LaunchShape) -> Launch:
     kernel, grid, block, registers, static, dynamic, function, workload = shape
-    name, function = readable(kernel) if kernel.startswith("_Z") else kernel, function or function_name(kernel)  # fmt: skip
-    return Launch(name, function, grid, block, registers, static, dynamic, workload=workload)
+    sizes = grid, block, registers, static, dynamic
+    return Launch(readable(kernel), function or function_name(kernel), *sizes, workload=workload)
 
 
 def _labelled(each: Result, labels: Mapping[str, str]) -> Result:
