@@ -1,7 +1,7 @@
 """What costs a program's step, as an answer: the first cause on a card with where the step goes, the
 next ones, and the step's kernels by time. Times are in microseconds."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -399,13 +399,9 @@ def _lead(found: ProgramDiagnosis, kernels: Sequence[StepKernel]) -> Card | None
 
 def _at_roofs(kernels: Sequence[StepKernel]) -> dict[tuple[str, str], float]:
     """Shares of the step in kernels at or near a roof, by their kind and the roof."""
-    roofs: dict[tuple[str, str], float] = defaultdict(float)
-    for each in kernels:
-        primary = each.verdict.primary if each.verdict else None
-        roof = load_rules()[primary.bottleneck].ROOF if primary else None
-        if primary and roof and (primary.good or not primary.weight):
-            roofs[each.kind, roof.words] += each.share
-    return roofs
+    judged = ((each, each.verdict.primary) for each in kernels if each.verdict)
+    near = ((each, load_rules()[x.bottleneck].ROOF) for each, x in judged if x.good or not x.weight)
+    return summed(((each.kind, roof.words), each.share) for each, roof in near if roof)
 
 
 def _longest_gap(found: ProgramDiagnosis) -> str:
