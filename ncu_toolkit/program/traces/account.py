@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from ncu_toolkit.base.core.shares import summed
+from ncu_toolkit.base.core.shares import grouped, summed
 from ncu_toolkit.program.model import (
     OTHER_WORK_US,
     Account,
@@ -248,14 +248,13 @@ class _Held:
 
     def __init__(self, trace: Trace) -> None:
         self.reads = {op.call for op in trace.ops if op.path == "DtoH"}
-        self.threads: dict[tuple[int, int], list[tuple[int, int, Call]]] = {}
-        for place, call in enumerate(trace.calls):
-            queued = call.kind in ("copy", "set") and call.end - call.start <= _QUEUED_NS
-            if call.kind in _HOLDS and not queued:
-                thread = call.process, call.thread
-                self.threads.setdefault(thread, []).append((call.end, place, call))
-        for each in self.threads.values():
-            each.sort(key=lambda held: held[:2])
+
+        def queued(call: Call) -> bool:
+            return call.kind in ("copy", "set") and call.end - call.start <= _QUEUED_NS
+
+        held = [x for x in enumerate(trace.calls) if x[1].kind in _HOLDS and not queued(x[1])]
+        held.sort(key=lambda each: each[1].end)
+        self.threads = grouped(held, lambda each: (each[1].process, each[1].thread))
 
     def pieces(
         self, threads: set[tuple[int, int]], call: Call, low: int, high: int
@@ -265,10 +264,10 @@ class _Held:
         found = []
         for thread in threads:
             held = self.threads.get(thread, [])
-            for end, place, by in held[bisect_right(held, low, key=lambda each: each[0]) :]:
-                if end > call.start:
+            for place, by in held[bisect_right(held, low, key=lambda each: each[1].end) :]:
+                if by.end > call.start:
                     break
-                found.append((by.start, end, place, by.kind))
+                found.append((by.start, by.end, place, by.kind))
         pieces: list[tuple[GapCause, int, int]] = []
         left, until = high - low, 0
         for start, end, place, kind in sorted(found):
