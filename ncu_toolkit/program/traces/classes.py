@@ -6,10 +6,9 @@ tests/program/kernel_names.tsv and on 684 names of the traces that others publis
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ncu_toolkit.base.model.profile import Launch
 from ncu_toolkit.program.model import Trace
@@ -17,8 +16,7 @@ from ncu_toolkit.program.model import Trace
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp64", ""]
 
 
-@dataclass(frozen=True)
-class KernelClass:
+class KernelClass(NamedTuple):
     """What kernels of a class do: `id` for rules, `label` for readers."""
 
     id: str
