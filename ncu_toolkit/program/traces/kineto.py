@@ -434,9 +434,7 @@ def _nothing(path: Path, reader: _Events, document: _KinetoFile, unrecorded: str
 def _times(event: _Event) -> tuple[int | None, int | None]:
     """Start and end in nanoseconds; None where they cannot be read."""
     start, length = event.ts, event.dur
-    if not (isinstance(start, float) and isinstance(length, float)):
-        return None, None
-    if not (abs(start) < 1e16 and 0 <= length < 1e16):
+    if isinstance(start, str) or isinstance(length, str) or not abs(start) < 1e16 > length >= 0:
         return None, None
     us, part = divmod(start, 1.0)
     begin = int(us) * 1000 + round(part * 1000)
