@@ -253,7 +253,7 @@ def record(command: Sequence[str], folder: Path, asked: RecordOptions | None = N
 
 
 def prepared(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict[str, str]:
-    """The environment in which a program records itself into `folder`, which is made. Raises as
+    """The variables by which a program records itself into `folder`, which is made. Raises as
     `record`."""
     if not command or shutil.which(command[0]) is None:
         what = f"there is no program '{command[0]}'" if command else "no program to record"
@@ -268,7 +268,6 @@ def prepared(command: Sequence[str], folder: Path, asked: RecordOptions) -> dict
     libraries = cupti_libraries(command)
     paths = filter(None, (str(_INSIDE / "start"), os.environ.get("PYTHONPATH")))
     values = {
-        **os.environ,
         "CUDA_INJECTION64_PATH": str(built()),
         "NCU_TOOLKIT_RECORD": str(folder.resolve()),
         "NCU_TOOLKIT_RECORD_CUPTI": ":".join(libraries),
