@@ -276,8 +276,8 @@ def read(
         else:
             reports = sorted(folder.glob(f"{name}.before.ncu-rep*"))[:1]
             programs = analyze_programs([trace, *reports], jobs=1)
-            if programs.unreadable:
-                left_out.append(f"{name}: {programs.unreadable[0].error}")
+            if programs.errors:
+                left_out.append(f"{name}: {programs.errors[0]}")
                 continue
             found.append(
                 RecordedProgram(
