@@ -176,7 +176,7 @@ def test_a_damaged_rank_is_named_and_the_others_answered(tmp_path: Path) -> None
     (tmp_path / "rank3.pt.trace.json").write_bytes(b'{"traceEvents": [')
     programs = analyze_programs([tmp_path])
     assert "6 ranks" in answers_of(programs)[0].headline
-    assert len(programs.unreadable) == 1
+    assert len(programs.errors) == 1
 
 
 @pytest.mark.skipif(not EIGHT.is_dir(), reason="the public traces are not here")

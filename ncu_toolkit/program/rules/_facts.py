@@ -41,8 +41,6 @@ KERNELS_TOO: Final = Threshold(0.2, "where kernels of a chain take less, launchi
 #: Lines named with a finding.
 _LINES: Final = 3
 Confidence = Literal["high", "medium", "low"]
-#: A launch's grid in words.
-grid_text: Final = units.extents
 StepOutcome = StepFinding | NoFinding
 Framework = Literal["torch", "xla", "cupy", "numba", ""]
 #: The range that PyTorch opens for an optimizer's update.

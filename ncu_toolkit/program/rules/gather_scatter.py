@@ -35,7 +35,7 @@ from ncu_toolkit.base.core.shares import summed
 from ncu_toolkit.kernel.diagnosis.kernel import authored
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import Edit
-from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact, grid_text
+from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome, fact
 
 TITLE: Final = "Gathers and scatters by index"
 SHARE: Final = Threshold(0.3, "embeddings and losses of a network index for a few percent; a third is a bottleneck")  # fmt: skip
@@ -96,7 +96,7 @@ def find(s: StepFacts) -> StepOutcome:
     times = summed((_words(s, at), s.us([at])) for at in places)
     longest = max(places, key=s.account.exclusive_us.__getitem__)
     launch = s.launches[longest]
-    grid = grid_text(launch.grid) if launch and launch.grid else ""
+    grid = units.extents(launch.grid) if launch else ""
     largest = f", the longest with a grid of {grid}" * bool(grid)
     most = sorted(times, key=lambda name: -times[name])[:3]
     named = units.listed([f"{name} ({units.percent(s.share(times[name]), 2)})" for name in most])
