@@ -45,7 +45,6 @@ def find(s: StepFacts) -> StepOutcome:
     named = [(name, group) for name, each in found.items() for group in each]
     places = [at for _, group in named for at in group]
     us = s.us(places)
-    # of distances a pass over them is left, not over the differences
     parts = (1 / _patterns.COORDINATES if "distance" in name else 1.0 for name, _ in named)
     times = [s.longest(group) * part for (_, group), part in zip(named, parts, strict=True)]
     evidence = (
@@ -53,7 +52,7 @@ def find(s: StepFacts) -> StepOutcome:
     )  # fmt: skip
     if not named:
         return s.ruled_out("No norm, GELU, softmax, distance or loss is unfused.", *evidence)
-    calls = units.listed([*dict.fromkeys(_CALLS[name.removesuffix(" backward")] for name in found)])
+    what = [*dict.fromkeys(name.removesuffix(" backward") for name in found)]
     kinds = [units.counted(len(each), name) for name, each in found.items()]
     return s.finding(
         f"{units.listed(kinds)} {'take' if len(named) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
@@ -63,5 +62,6 @@ def find(s: StepFacts) -> StepOutcome:
         ops=places,
         evidence=evidence,
         arithmetic="One kernel passes over the data once, as the longest launch of each does; over distances, not differences.",
-        advice=s.advice("spelled-out", calls=calls),
+        advice=s.advice("spelled-out", calls=units.listed([_CALLS[each] for each in what])),
+        title=f"Unfused {units.listed(what)}",
     )
