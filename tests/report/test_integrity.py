@@ -655,6 +655,14 @@ def test_code_that_keeps_to_no_alignment_is_whole() -> None:
     assert cubin.read(elf).problem == ""
 
 
+def test_code_may_be_filled_up_to_a_multiple_of_eight_bytes(small: Path) -> None:
+    """As nvcc 13.5 does, whose tables end at a multiple of four."""
+    _, elf = cubin_of(small.read_bytes())
+    assert cubin.read(elf + bytes(4)) == cubin.read(elf)
+    assert cubin.read(elf + bytes(8)).problem
+    assert cubin.read(elf + bytes(3) + b"\1").problem
+
+
 def test_every_field_of_a_header_is_looked_at(small: Path) -> None:
     """A flipped bit in any byte of the file header but its flags' unused ones is reported."""
     _, elf = cubin_of(small.read_bytes())
