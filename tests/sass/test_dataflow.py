@@ -3,6 +3,8 @@ address arithmetic, waits behind copies."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ncu_toolkit.base.model import Instruction
@@ -78,6 +80,24 @@ def test_an_address_that_comes_from_a_load(code: str, at: int, depends: bool) ->
 )  # fmt: skip
 def test_producers(code: str, at: int, kinds: tuple[str, ...], producers: list[int]) -> None:
     assert flow(*code.split("; ")).producers(at, kinds) == producers
+
+
+def test_counts_tell_where_a_branch_goes() -> None:
+    """Several starts of a function make its only branch lead to an instruction; at one more warps run it
+    than the one before."""
+    texts = [
+        "MOV R2, R1",
+        f"@P0 BRA 0x{BASE + 160:x}",
+        *["MOV R2, R3"] * 8,
+        *["FADD R4, R2, R2"] * 9,
+    ]
+    rows = [
+        Instruction(i, 16 * i, text, text.split()[text[0] == "@"]) for i, text in enumerate(texts)
+    ]
+    assert not flow_of(rows).graph.known
+    counted = [replace(row, executed=1 if 1 < row.index < 10 else 2) for row in rows]
+    assert flow_of(counted).graph.targets == {1: (10,)}
+    assert flow_of(counted).sources(10, 2) == {0, 9}
 
 
 def test_without_targets_code_is_a_straight_line_that_repeats() -> None:

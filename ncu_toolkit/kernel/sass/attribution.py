@@ -10,7 +10,7 @@ from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.model import Instruction, Profile
-from ncu_toolkit.kernel.sass.branches import JUMPS, Graph, closure
+from ncu_toolkit.kernel.sass.branches import JUMPS, Graph, Targets, closure, targets
 from ncu_toolkit.kernel.sass.opcodes import (
     KINDS,
     LONG_PRODUCERS,
@@ -27,8 +27,6 @@ from ncu_toolkit.kernel.sass.opcodes import (
 
 __all__ = ["KINDS", "LONG_PRODUCERS", "SHORT_PRODUCERS", "Flow", "base", "kind", "width"]
 
-#: Most instructions that an address is traced through; a 64-bit index takes a few tens.
-_LONGEST_ADDRESS: Final = 256
 #: Barriers of a block at which warps wait, which those that only arrive do not.
 _BLOCKS: Final = re.compile(r"BAR\.(?!ARV)|BAR$")
 #: Instructions searched back for an mbarrier's test; compilers put about ten before the branch.
@@ -53,7 +51,7 @@ _REACH: Final = 4096
 class Flow:
     """Register writers of one kernel's code, for tracing consumers to producers."""
 
-    def __init__(self, code: tuple[CodeRow, ...]) -> None:
+    def __init__(self, code: tuple[CodeRow, ...], named: Targets | None) -> None:
         self.code = code
         self.reads: list[frozenset[int]] = []
         self.writes: list[frozenset[int]] = []
@@ -68,7 +66,7 @@ class Flow:
             if kind(line.opcode) in _LATE:
                 for register in read:
                     self._memory_readers.setdefault(register, []).append(index)
-        self.graph = Graph(self.code, self._writers)
+        self.graph = Graph(self.code, self._writers, named or {})
         # launches of a kernel share its flow and ask the same
         self._producers: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         self._on_load: dict[int, bool] = {}
@@ -92,9 +90,7 @@ class Flow:
         return self._producers[key]
 
     def _find_producers(self, index: int, wanted: set[str]) -> list[int]:
-        found = self._of_kind(
-            (i for register in self.reads[index] for i in self.sources(index, register)), wanted
-        )
+        found = self._of_kind(self._made_from(index), wanted)
         if not found and "copy" in wanted and self._behind_copy_wait(index):
             found = self._of_kind([_nearest_before(self._of("copy"), index)], wanted)
         if not found:
@@ -153,23 +149,20 @@ class Flow:
         """Whether a load's address comes from another load's result, through integer instructions and
         shuffles, in this iteration or the one before. An index kept in shared memory is one, too."""
         if index not in self._on_load:
-            self._on_load[index] = self._depends_on_load(index)
+            made = self._address(index, "integer", "shuffle", "other")
+            self._on_load[index] = any(
+                kind(self.code[i].opcode) in ("global", "shared") for i in made
+            )
         return self._on_load[index]
 
-    def _depends_on_load(self, index: int) -> bool:
-        waiting = self._made_from(index)
-        seen: set[int] = set()
-        while waiting and len(seen) <= _LONGEST_ADDRESS:
-            i = waiting.pop()
-            if i in seen:
-                continue
-            seen.add(i)
-            group = kind(self.code[i].opcode)
-            if group in ("global", "shared"):
-                return True
-            if group in ("integer", "shuffle", "other"):
-                waiting |= self._made_from(i)
-        return False
+    def is_chained(self, index: int) -> bool:
+        """Whether a load's address comes from what the same load brought before, as along a list."""
+        return index in self._address(index, "global", "shared", "integer", "shuffle", "other")
+
+    def _address(self, index: int, *through: str) -> frozenset[int]:
+        """What an address is made from, directly and through instructions of some kinds."""
+        code, made = self.code, self._made_from
+        return closure(made(index), lambda i: made(i) if kind(code[i].opcode) in through else ())
 
     def on_loaded_values(self) -> frozenset[int]:
         """Instructions whose operands come, through registers, from memory or other lanes: work on data.
@@ -252,7 +245,7 @@ def waits(profile: Profile, reason: str) -> dict[str, float]:
 def flow_of(instructions: Sequence[Instruction]) -> Flow:
     """The flow of an instruction table: each rule asks for that of the same few, and launches of
     one kernel share it."""
-    return _flow(lines(instructions))
+    return _flow(lines(instructions), targets(instructions))
 
 
 _flow = remembered(16)(Flow)

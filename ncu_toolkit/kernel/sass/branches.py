@@ -31,6 +31,8 @@ BARRIER: Final = re.compile(r"\bB(\d+)\b")
 #: Alignment of a function in bytes (`.align 128` in nvdisasm's text).
 _ALIGNED: Final = 128
 _ABSOLUTE: Final = re.compile(r"(?<!\w)0x([0-9a-f]+)\s*$")
+#: Indices of the instructions where branches may go, by the branch's index.
+Targets = Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,7 @@ class Block:
     successors: tuple[int, ...]
 
 
-def successors(
-    rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]
-) -> list[tuple[int, ...]]:
+def successors(rows: Sequence[CodeRow], targets: Targets) -> list[tuple[int, ...]]:
     """Indices of the instructions that may run after each one. A call is assumed to return.
     `targets`: where branches may go, by index."""
     last = len(rows) - 1
@@ -94,7 +94,7 @@ def backward(following: Sequence[Sequence[int]], entering: Callable[[int, int], 
     return leaving
 
 
-def blocks(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> tuple[Block, ...]:
+def blocks(rows: Sequence[CodeRow], targets: Targets) -> tuple[Block, ...]:
     """The basic blocks in order of the code, the entry first. `targets` as for `successors`."""
     following = successors(rows, targets)
     starts = {0}
@@ -110,16 +110,14 @@ def blocks(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> tup
 
 
 @remembered(4)
-def targets(rows: Sequence[Instruction]) -> Mapping[int, tuple[int, ...]] | None:
+def targets(rows: Sequence[Instruction]) -> Targets | None:
     """`targets_of` a report's instructions; where the code leaves several ways, by what was executed."""
     found = targets_of(lines(rows))
     return targets_of(lines(rows), [row.executed for row in rows]) if found is None else found
 
 
 @remembered(16)
-def targets_of(
-    rows: tuple[CodeRow, ...], executed: Sequence[float | None] = ()
-) -> Mapping[int, tuple[int, ...]] | None:
+def targets_of(rows: tuple[CodeRow, ...], executed: Sequence[float | None] = ()) -> Targets | None:
     """Indices of the instructions that each branch, call or BSSY names, by its own; None if unknown.
 
     Reports give addresses from the function's start but absolute targets (see `_shift`). An indirect
@@ -186,35 +184,23 @@ def _shift(
             return shift
     low, high = min(named.values()), max(named.values())
     last = rows[-1].address
-    joins = {
-        i: found[1]
-        for i, row in enumerate(rows)
-        if row.opcode.startswith("BSSY") and (found := BARRIER.search(row.sass))
-    }
-    best, least, tied = None, -1, False
+    names = [(base(row.opcode), BARRIER.findall(row.sass)) for row in rows]
+    joins = {i: ("BSYNC", found) for i, (name, found) in enumerate(names) if name == "BSSY"}
+    scores: dict[int, int] = {}
     for shift in range(-(-(high - last) // _ALIGNED) * _ALIGNED, low + 1, _ALIGNED):
-        if any(target - shift not in by_address for target in named.values()):
-            continue
-        ends = {i: by_address[target - shift] for i, target in named.items()}
-        reached = set(ends.values())
-        score = sum(i in reached for i in behind)
-        for i, name in joins.items():
-            before = rows[ends[i] - 1].sass if ends[i] else ""
-            found = BARRIER.search(before) if "BSYNC" in before else None
-            score += found is not None and found[1] == name
-        if score > least:
-            best, least, tied = shift, score, False
-        elif score == least:
-            tied = True
-    return None if tied else best
+        if all(target - shift in by_address for target in named.values()):
+            ends = {i: by_address[target - shift] for i, target in named.items()}
+            scores[shift] = len({*ends.values()}.intersection(behind))
+            scores[shift] += sum(names[ends[i] - 1] == join for i, join in joins.items())
+    most = max(scores.values(), default=0)
+    best = [shift for shift, score in scores.items() if score == most]
+    return best[0] if len(best) == 1 else None
 
 
 def _hints(rows: Sequence[CodeRow], named: Mapping[int, int]) -> list[int]:
     """Offsets implied by a branch to itself at the end, and by a relative return to the start."""
     found = []
-    own = next(
-        (i for i in range(len(rows) - 1, -1, -1) if not rows[i].opcode.startswith("NOP")), -1
-    )
+    own = max((i for i, row in enumerate(rows) if not row.opcode.startswith("NOP")), default=-1)
     if own in named and not _falls_through(rows[own]):
         found.append(named[own] - rows[own].address)
     returns = (
@@ -230,13 +216,14 @@ class Graph:
     """Basic blocks of one kernel and, on demand, the writers of a register that reach an instruction.
 
     `writers`: the instructions that write each register, in order. A predicated write may not happen, so
-    what came before it reaches as well, unless the reader has the same predicate."""
+    what came before it reaches as well, unless the reader has the same predicate. `named`: `targets_of`."""
 
-    def __init__(self, rows: tuple[CodeRow, ...], writers: Mapping[int, Sequence[int]]) -> None:
+    def __init__(
+        self, rows: tuple[CodeRow, ...], writers: Mapping[int, Sequence[int]], named: Targets
+    ) -> None:
         # In file order: a search through the instructions would take quadratic time.
         self._writers = writers
         self._guards = [row.guard for row in rows]
-        named = targets_of(rows) or {}
         self.targets = {i: ends for i, ends in named.items() if base(rows[i].opcode) in JUMPS}
         """Indices of the instructions that each branch may go to, by the branch's index."""
         self.known = bool(self.targets)
@@ -339,7 +326,7 @@ def live_registers(rows: Sequence[Instruction]) -> Liveness | None:
     return None if found is None else live_in_code(lines(rows), found)
 
 
-def live_in_code(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> Liveness:
+def live_in_code(rows: Sequence[CodeRow], targets: Targets) -> Liveness:
     """Live registers of code whose branch targets are known, by index.
 
     A called subroutine is summed up as what it reads before writing and what it always writes.
@@ -364,7 +351,7 @@ def live_in_code(rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) 
 class _Code:
     """Code for the analysis: registers as bit masks, successors, and the called subroutines."""
 
-    def __init__(self, rows: Sequence[CodeRow], targets: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, rows: Sequence[CodeRow], targets: Targets) -> None:
         self._rows, self._targets = rows, targets
         self._bases = [base(row.opcode) for row in rows]
         self.written = [_mask(row.registers[0]) for row in rows]

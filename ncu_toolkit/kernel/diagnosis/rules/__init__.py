@@ -25,6 +25,7 @@ from ncu_toolkit.base.hardware.specs import Occupancy
 from ncu_toolkit.base.model import Comparison, Evidence, Finding, Location, NoFinding
 from ncu_toolkit.kernel.diagnosis.kernel import Elsewhere, Kernel
 from ncu_toolkit.kernel.sass import attribution
+from ncu_toolkit.kernel.sass.branches import targets_of
 from ncu_toolkit.kernel.sass.opcodes import GLOBAL_LOADS, CodeRow
 
 if TYPE_CHECKING:
@@ -295,7 +296,8 @@ def dependent_loads_in(region: Region) -> list[SassInstruction]:
     one before; none outside of loops."""
     if not region.depth or not any(i.base in GLOBAL_LOADS for i in region.code):
         return []
-    flow = attribution.Flow(tuple(CodeRow(i.address, i.opcode, i.sass) for i in region.code))
+    rows = tuple(CodeRow(i.address, i.opcode, i.sass) for i in region.code)
+    flow = attribution.Flow(rows, targets_of(rows))
     return [
         i
         for n, i in enumerate(region.code)
