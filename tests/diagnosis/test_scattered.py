@@ -171,3 +171,19 @@ def test_blocks_skip_a_part_only_where_none_of_theirs_wait() -> None:
     assert "warps_at_work" not in found(1200)
     assert {"barrier-imbalance", "warps_at_work"} <= found(60000)
     assert "idle-threads" not in found(60000) | found(1200, "NOP")
+
+
+def test_blocks_have_no_work_only_where_most_reach_no_memory() -> None:
+    """Not where as many lanes load as there are blocks, each perhaps of another; nor where all compute
+    first, and those that found something read and write then."""
+    case = cases.read("idle-threads.unread")
+
+    def found(rows: list[dict[str, Any]]) -> set[str]:
+        return {
+            f.bottleneck for f in diagnose(cases.build({**case, "instructions": rows})).findings
+        }
+
+    first, load, *loop, store, end = case["instructions"]
+    assert "idle-threads" in found([first, load, *loop, store, end])
+    assert "idle-threads" not in found([first, {**load, "threads": 10560}, *loop, store, end])
+    assert "idle-threads" not in found([first, *loop, load, store, end])

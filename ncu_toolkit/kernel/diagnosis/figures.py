@@ -688,6 +688,7 @@ STATED: Final[Mapping[str, tuple[str, str, str]]] = {
     "local_addresses": ("fraction", "Instructions for local addresses", "Part of the executed instructions that only compute addresses of local memory."),
     "waiting_for_results": ("fraction", "Waiting that more warps overlap", "Part of a warp's time in scoreboard, fixed-latency and similar stalls, without barriers and full queues."),
     "warps_at_work": ("fraction", "Warps at work", "Warps that execute the code where most of the remaining time is spent. The others skip it."),
+    "blocks_at_work": ("fraction", "Blocks at work", "Blocks that read or write memory, if the warps that do are full."),
     "shared_waiting": ("fraction", "Waiting for shared memory", "Share of MIO throttle and short scoreboard stalls that shared-memory instructions cause, from samples and dependencies."),
     "lane_reuse": ("ratio", "Loads by lanes per compulsory byte", "Bytes that lanes load from global memory, over the bytes that device memory must deliver. Scattered sectors do not count."),
     "accumulators": ("count", "Independent accumulators", "Registers in which the inner loop sums, those that are added to one another counted once."),

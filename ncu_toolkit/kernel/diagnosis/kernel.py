@@ -479,6 +479,12 @@ class Kernel:
         """Indices of the instructions of a kind."""
         return [i for i, r in enumerate(self.instructions) if attribution.kind(r.opcode) == kind]
 
+    def sampled_at(self, reason: str, places: Iterable[int]) -> float:
+        """The part (0-1) of a stall reason's samples that are at some instructions; 0 without samples."""
+        samples = [row.samples.get(reason, 0) for row in self.instructions]
+        total = sum(samples)
+        return sum(samples[i] for i in places) / total if total else 0.0
+
     def blame(self, reason: str, *kinds: str) -> float:
         """The part (0-1) of a stall reason's time that instructions of `kinds` cause.
 

@@ -40,6 +40,8 @@ from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import (
     BULK,
     GLOBAL_LOADS,
+    GLOBAL_STORES,
+    SHARED,
     SHARED_STORES,
     parts,
     registers,
@@ -328,8 +330,7 @@ def atomic_wavefronts(k: Kernel) -> tuple[float, float]:
 def shared_wavefront_part(k: Kernel) -> float:
     """Part of the data stage's wavefronts that shared memory causes; all of them where the total is
     not known."""
-    wavefronts = k["shared_wavefronts"]
-    busy = k["l1_data_pipe_active"]
+    wavefronts, busy = k["shared_wavefronts"], k["l1_data_pipe_active"]
     cycles = k["sm_active_cycles"]
     if wavefronts is None or not busy or not cycles or not k.device.sm_count:
         return 1.0
@@ -401,23 +402,14 @@ NEAR_WAIT: Final = 8
 
 def after_copy_wait(k: Kernel) -> set[int]:
     """Indices of instructions at or shortly behind a wait for copies."""
-    named = ("DEPBAR", "SYNCS")
-    waits = [
-        i
-        for i, row in enumerate(k.instructions)
-        if row.opcode.startswith(named) and row.base in named
-    ]
+    waits = [i for i, row in enumerate(k.instructions) if row.base in ("DEPBAR", "SYNCS")]
     return {i for at in waits for i in range(at, min(at + NEAR_WAIT, len(k.instructions)))}
 
 
 def barrier_part(k: Kernel) -> float:
     """Part of the barrier stalls that are at a barrier behind a copy wait; without samples 0, for
     nothing then ties them to copies."""
-    samples = [(i, n) for i, row in enumerate(k.instructions) if (n := row.samples.get("barrier"))]
-    if not samples:
-        return 0.0
-    near = after_copy_wait(k)
-    return sum(n for i, n in samples if i in near) / sum(n for _, n in samples)
+    return k.sampled_at("barrier", after_copy_wait(k))
 
 
 #: A comparison by order in the name of an instruction: an index with a bound.
@@ -457,32 +449,23 @@ def lanes_left(k: Kernel) -> Left | None:
     if not table or not table[0].executed:
         return None
     targets = attribution.flow_of(table).graph.targets
-    warps, tests, edge, ordered, i = table[0].executed, 0, False, False, 0
-    at = 0
+    warps, tests, edge, ordered, i, at = table[0].executed, 0, False, False, 0, 0
     while i < len(table) and table[i].executed:
         row = table[i]
         base = row.base
         ordered = ordered or ("SETP" in base and bool(ORDER.search(row.opcode)))
         guarded = row.sass.startswith("@")
         following = i + 1
-        if base == "BRA" and guarded:
-            ends = targets.get(i, ())
-            if not ends or max(ends) <= i:
-                break
-            if _leaves(table, max(ends)):
-                leaves = True
-            elif base_at(table, i + 1) == "EXIT":
-                leaves, following = True, max(ends)
-            else:
-                break
-        elif base == "EXIT" and guarded:
-            leaves = True
-        elif base in ("EXIT", "BRA", "BRX", "JMP", "JMX", "CALL", "RET"):
-            break
-        else:
-            leaves = False
+        leaves = base == "EXIT" and guarded
+        end = max(targets.get(i, ()), default=0)
+        if base == "BRA" and guarded and end > i:
+            leaves = _leaves(table, end)
+            if not leaves and base_at(table, following) == "EXIT":
+                leaves, following = True, end
         if leaves:
             tests, at, edge, ordered = tests + 1, i, edge or ordered, False
+        elif base in ("EXIT", "BRA", "BRX", "JMP", "JMX", "CALL", "RET"):
+            break
         i = following
     after = next(
         (row for row in table[at + 1 :] if row.executed and not row.sass.startswith("@") and row.threads),
@@ -511,6 +494,7 @@ def _leaves(table: tuple[Instruction, ...], at: int) -> bool:
 
 #: Name of the evidence for a part that few warps run.
 FEW: Final = "warps_at_work"
+BLOCKS: Final = "blocks_at_work"
 HALF: Final = Threshold(0.5, "if more than half of the warps work, balancing the work cannot halve the time")  # fmt: skip
 
 
@@ -522,18 +506,13 @@ def few_at_work(k: Kernel) -> tuple[Evidence, range] | None:
     part is, or it is not known."""
     table = k.instructions
     beside = [row.sample_count - row.samples.get("barrier", 0) for row in table]
+    half = sum(beside) * HALF.value
     for branch, ends in attribution.flow_of(table).graph.targets.items():
         target = max(ends)
-        came = table[branch].executed
-        entered = table[branch + 1].executed if branch + 1 < target else None
-        if (
-            not came
-            or not entered
-            or entered > came * HALF.value
-            or sum(beside[branch + 1 : target]) <= sum(beside) * HALF.value
-        ):
-            continue
-        return k.stated(FEW, entered / came, "<=", HALF), range(branch + 1, target)
+        came = table[branch].executed or 0
+        entered = (table[branch + 1].executed or 0) if branch + 1 < target else 0
+        if 0 < entered <= came * HALF.value and sum(beside[branch + 1 : target]) > half:
+            return k.stated(FEW, entered / came, "<=", HALF), range(branch + 1, target)
     return None
 
 
@@ -548,6 +527,31 @@ def blocks_skip(k: Kernel, part: range) -> bool:
     came = table[part.start - 1].executed or 0
     behind = any(r.base == "BAR" and (r.executed or 0) >= came for r in table[part.stop :])
     return behind and waiting < working
+
+
+def blocks_at_work(k: Kernel) -> Evidence | None:
+    """The part (0-1) of the blocks that have work, where more than half neither read nor write memory: an
+    access is of no more blocks than warps execute it, or lanes. For the part, warps are taken as full.
+
+    None where the first load comes late: what searches, and writes what it finds, has its work before."""
+    table = k.instructions
+    reach = [
+        (i, row.executed, row.executed * WARP if row.threads is None else row.threads)
+        for i, row in enumerate(table)
+        if row.executed
+        and row.base not in SHARED
+        and attribution.kind(row.opcode) in ("global", "copy", "texture", "atomic")
+    ]
+    first = next((i for i, _, lanes in reach if lanes and table[i].base not in GLOBAL_STORES), None)
+    if (
+        first is None
+        or k.launch.cluster > 1
+        or sum(min(warps, lanes) for _, warps, lanes in reach) > k.blocks * HALF.value
+        or sum(row.executed or 0 for row in table[:first]) > k.profile.mix.total * AT_ONCE
+    ):
+        return None
+    part = sum(min(warps, lanes / WARP) for _, warps, lanes in reach) / k.blocks
+    return k.stated(BLOCKS, part, "<=", HALF)
 
 
 #: `HADD2.F32 R4, -RZ, R5.H0_H0`: compilers convert a half to a float so.
@@ -644,13 +648,9 @@ def is_conversion(opcode: str) -> bool:
 
 def converts_doubles(k: Kernel) -> bool:
     """Whether most work of the special-function kind is conversion to or from double, or its 64-bit helpers."""
-    special = sum(row.warps for row in k.rows if attribution.kind(row.opcode) == "special")
-    double = sum(
-        row.warps
-        for row in k.rows
-        if attribution.kind(row.opcode) == "special" and is_double(row.opcode)
-    )
-    return double > special / 2 > 0
+    special = [row for row in k.rows if attribution.kind(row.opcode) == "special"]
+    double = sum(row.warps for row in special if is_double(row.opcode))
+    return double > sum(row.warps for row in special) / 2 > 0
 
 
 def computing(k: Kernel) -> float:

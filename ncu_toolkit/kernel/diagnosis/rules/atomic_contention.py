@@ -183,11 +183,7 @@ def _again(k: Kernel) -> Outcome | None:
             passed += (times := asked[-1].executed or 0)
             entered += rows[loop[0] - 1].executed or 0
             polled += times * (".CAS" not in asked[-1].opcode)
-    parts = {
-        reason: sum(rows[i].samples.get(reason, 0) for i in inside) / total
-        for reason in k.model.stalls
-        if (total := sum(row.samples.get(reason, 0) for row in rows))
-    }
+    parts = {reason: k.sampled_at(reason, inside) for reason in k.model.stalls}
     waiting = sum(k.model.waiting(reason) * part for reason, part in parts.items())
     if not entered or passed < AGAIN.value * entered or waiting < WEAK_STALL.value:
         return None

@@ -77,6 +77,8 @@ def find(k: Kernel) -> Outcome:
     part = _launch.few_at_work(k)
     if part and _launch.blocks_skip(k, part[1]):
         return _blocks(k, *part, measured)
+    if (few := _launch.blocks_at_work(k)) is not None:
+        return _blocks(k, few, range(0), measured)
     waves = k["waves"] or 0.0
     if gone is not None and gone.warps < HALF.value and waves >= ONE_WAVE.value:
         summary = f"{percent(1 - gone.warps)} of the warps leave at once: the grid has more threads than there is work for."
@@ -102,18 +104,23 @@ def find(k: Kernel) -> Outcome:
 
 
 def _blocks(k: Kernel, few: Evidence, part: range, measured: Given) -> Outcome:
-    """Blocks that skip the part where the time goes. Without them what all execute is that much less."""
+    """Blocks that skip the part where the time goes, or reach no memory, for which no part is given.
+    Without them what all execute is that much less."""
     inside = k.instructions[part.start : part.stop]
     stalls = {
         reason: keep(1 - sum(row.samples.get(reason, 0) for row in inside) / total, few.value)
         for reason in k.model.stalls
         if (total := sum(row.samples.get(reason, 0) for row in k.instructions))
     }
+    words = f"Only {percent(few.value)} of the blocks have work: the others skip the code where most of the time is spent."
+    if not inside:
+        words = f"No more than {percent(few.value)} of the blocks have work: the others neither read nor write memory."
     return k.finding(
-        f"Only {percent(few.value)} of the blocks have work: the others skip the code where most of the time is spent.",
+        words,
         Removal(
             "with working blocks alone",
             stalls=stalls,
+            loads={} if inside else dict.fromkeys((*COMPUTE, "blocks"), few.value),
             instructions=keep(1 - sum(row.executed or 0 for row in inside) / k.total, few.value),
         ),
         (few, measured),
@@ -171,10 +178,8 @@ def _tests(k: Kernel, gone: _launch.Left | None) -> tuple[Location, ...]:
 def _vanish(k: Kernel) -> bool:
     """Whether warps leave blocks that go on, by the counters alone: the SMs work over many waves of
     blocks, each of several warps, nothing is busy, and yet most warp slots are empty."""
-    fill = k["occupancy_fill"]
     return (
-        fill is not None
-        and fill < EMPTY.value
+        (k["occupancy_fill"] or 1.0) < EMPTY.value
         and (k["waves"] or 0.0) >= WAVES.value
         and k.threads > WARP
         and k["active_fraction"] is not None

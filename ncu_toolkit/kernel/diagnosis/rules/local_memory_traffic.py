@@ -196,9 +196,7 @@ def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
 def _late_part(k: Kernel) -> float:
     """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at stores
     to it, which need their value at once where a register could take it whenever it comes."""
-    sampled = {i: row.samples.get("long_scoreboard", 0) for i, row in enumerate(k.instructions)}
-    total = sum(sampled.values())
-    at_stores = sum(sampled[i] for i in k.places("local")) / total if total else 0.0
+    at_stores = k.sampled_at("long_scoreboard", k.places("local"))
     return min(1.0, k.blame("long_scoreboard", "local") + at_stores)
 
 

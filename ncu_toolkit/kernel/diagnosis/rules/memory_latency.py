@@ -41,7 +41,6 @@ from ncu_toolkit.kernel.diagnosis.rules import (
 )
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, SATURATED, WEAK_STALL
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
-from ncu_toolkit.kernel.sass import attribution
 from ncu_toolkit.kernel.sass.opcodes import GLOBAL_LOADS
 
 TITLE: Final = "Memory latency"
@@ -81,7 +80,7 @@ def find(k: Kernel) -> Outcome:
     )
     # A value on its way to a shared tile can be fetched a tile ahead, so that nobody waits; others,
     # a few at a time.
-    staged = min(part, _staged_part(k))
+    staged = min(part, k.sampled_at("long_scoreboard", k.places("shared")))
     return k.finding(
         f"Too few loads are in flight to hide memory latency. Warps spend {percent(waiting)} of their time waiting for loads.{chain}",
         _in_flight(k, part, staged),
@@ -169,13 +168,3 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "Long scoreboard is the largest stall, and no memory level is busy.",
         dependent, "dependent loads",
     )  # fmt: skip
-
-
-def _staged_part(k: Kernel) -> float:
-    """Part of the long-scoreboard waiting that is at stores to shared memory."""
-    sampled = [
-        (attribution.kind(row.opcode) == "shared", row.samples.get("long_scoreboard", 0))
-        for row in k.instructions
-    ]
-    total = sum(n for _, n in sampled)
-    return sum(n for shared, n in sampled if shared) / total if total else 0.0
