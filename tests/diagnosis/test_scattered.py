@@ -187,3 +187,41 @@ def test_blocks_have_no_work_only_where_most_reach_no_memory() -> None:
     assert "idle-threads" in found([first, load, *loop, store, end])
     assert "idle-threads" not in found([first, {**load, "threads": 10560}, *loop, store, end])
     assert "idle-threads" not in found([first, *loop, load, store, end])
+
+
+def test_more_blocks_shorten_no_chain_of_loads() -> None:
+    """Where all threads run at once. Where addresses are counted the loop can be split over more."""
+    case = cases.read("memory-latency")
+    load, step = case["instructions"]
+
+    def found(waves: float, sass: str) -> set[str]:
+        metrics = {
+            "waves": waves,
+            "active_fraction": 0.4,
+            "imbalance": 2.5,
+            "sm_active_cycles": 7e5,
+        }
+        rows = [load, {**step, "sass": sass}]
+        few = {"grid": [64, 1, 1], "block": [32, 1, 1]}
+        changed = {**case, "metrics": {**case["metrics"], **metrics}, "instructions": rows}
+        return {f.bottleneck for f in diagnose(cases.build({**changed, "launch": few})).findings}
+
+    chased, counted = "IMAD.WIDE R2, R4, R8, R6", "IMAD.WIDE R2, R9, R8, R6"
+    assert "memory-latency" in found(0.02, chased)
+    assert not {"grid-too-small", "load-imbalance"} & found(0.02, chased)
+    assert "grid-too-small" in found(0.02, counted)
+
+
+def test_full_warps_run_no_more_threads_than_there_are() -> None:
+    """With blocks that wait for room they do; where all run at once, as many threads in fewer warps wait
+    as long."""
+    case = cases.read("idle-threads")
+    waiting = {"selected": 1.0, "long_scoreboard": 30.0}
+
+    def saved(waves: float) -> float:
+        metrics = {**case["metrics"], "waves": waves, "issue_active": 0.1}
+        found = diagnose(cases.build({**case, "metrics": metrics, "stalls": waiting})).findings
+        return sum(each.saved for each in found if each.bottleneck == "idle-threads")
+
+    assert saved(20.0) > 0.5
+    assert saved(0.5) == 0.0

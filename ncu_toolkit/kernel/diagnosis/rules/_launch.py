@@ -24,6 +24,7 @@ from ncu_toolkit.kernel.diagnosis.thresholds import (
     COMPULSORY,
     NEAR,
     NEAR_BYTES,
+    ONE_WAVE,
     REUSE,
     SMALL_TILE,
     WORKING,
@@ -302,6 +303,17 @@ def dependent_loads(k: Kernel) -> float:
         k,
         lambda i, row: attribution.kind(row.opcode) == "global" and flow.address_depends_on_load(i),
     )
+
+
+def chain(k: Kernel) -> str:
+    """Why neither more blocks nor fuller warps shorten a launch: all of its threads run at once, and
+    mostly wait for loads, each of which needs what the one before brought; "" where not so."""
+    flow, waiting = attribution.flow_of(k.instructions), k.model.waiting("long_scoreboard")
+    if (k["waves"] or 1.0) >= ONE_WAVE.value or waiting < HALF.value:
+        return ""
+    part = late_part(k, lambda i, row: row.base in GLOBAL_LOADS and flow.is_chained(i))
+    why = "Threads follow chains of loads, which take as long on more SMs: see Memory latency."
+    return why if waiting * part >= HALF.value else ""
 
 
 def late_part(k: Kernel, counts: Callable[[int, Instruction], bool]) -> float:

@@ -28,6 +28,7 @@ from ncu_toolkit.base.core import units
 from ncu_toolkit.base.model import Finding, Launch
 from ncu_toolkit.kernel.diagnosis.kernel import HIDDEN_BY_WARPS, Kernel, Outcome, Removal, percent
 from ncu_toolkit.kernel.diagnosis.rules import KernelFacts, Specificity, StaticFinding, grid
+from ncu_toolkit.kernel.diagnosis.rules._launch import chain
 from ncu_toolkit.kernel.diagnosis.thresholds import ONE_WAVE, SATURATED, STALL, WORKING, Threshold
 from ncu_toolkit.kernel.diagnosis.time_model import RESOURCES
 
@@ -66,6 +67,8 @@ def find(k: Kernel) -> Outcome:
     measured = k.fact("waves", "<", ONE_WAVE)
     if waves >= ONE_WAVE.value:
         return k.ruled_out("The grid fills the GPU at least once.", measured)
+    if reason := chain(k):
+        return k.ruled_out(reason, measured)
     sms, blocks = k.device.sm_count, k.blocks
     spread = min(1.0, blocks / sms) if sms else 1.0
     # Where every SM has a block, only one block more on some of them is the grid's: other idle time

@@ -134,6 +134,15 @@ def _empty_lanes(k: Kernel, measured: Given) -> Outcome:
     """Blocks whose warps are not full: of full ones as many run at a time, with more lanes at work."""
     filled = _launch.filled_lanes(k)
     left, shape = filled / WARP, "×".join(map(str, k.block))
+    more, basis = (
+        1.0,
+        "All threads run at once already: full warps are fewer, and none gets done earlier.",
+    )
+    if (k["waves"] or 1.0) >= ONE_WAVE.value:
+        more = 1 / left
+        basis = (
+            f"Full warps have {units.ratio(more)} the lanes at work, at the same number of warps."
+        )
     size = k.stated("block_size", k.threads, "<", Threshold(float(WARP), "one warp"))
     multiple = (
         "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
@@ -145,8 +154,8 @@ def _empty_lanes(k: Kernel, measured: Given) -> Outcome:
             "with full warps",
             stalls=dict.fromkeys(("not_selected", "math_pipe_throttle", "dispatch_stall"), left),
             loads=dict.fromkeys(COMPUTE, left),
-            parallelism=1 / left,
-            basis=f"Full warps have {units.ratio(1 / left)} the lanes at work, at the same number of warps.",
+            parallelism=more,
+            basis=basis,
         ),
         (size, measured),
         (multiple, FITS),

@@ -30,6 +30,7 @@ from typing import Final
 from ncu_toolkit.base.core import units
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, percent
 from ncu_toolkit.kernel.diagnosis.rules import Specificity, paths
+from ncu_toolkit.kernel.diagnosis.rules._launch import chain
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.kernel.diagnosis.time_model import FLOOR_US
 
@@ -62,7 +63,7 @@ def find(k: Kernel) -> Outcome:
         even *= 1 - 1 / (1 + waves)
     balance = min(1.0, busy / even) if even else 1.0
     evidence = "active_fraction imbalance occupancy_fill waves"
-    equal = _equal_blocks(k, waves)
+    equal = _equal_blocks(k, waves) or chain(k)
     if not equal and balance >= 1 - IDLE.value:
         equal = "The SMs work about equally long."
     if not equal and busy <= 0:
