@@ -10,7 +10,7 @@ import pytest
 import recorded
 
 from benchmarks import calibrate
-from ncu_toolkit.base.model import RuleMessage
+from ncu_toolkit.base.model import Finding, RuleMessage
 from ncu_toolkit.kernel.diagnosis.engine import IMPOSSIBLE, diagnose
 from ncu_toolkit.kernel.diagnosis.kernel import COLLECT
 from ncu_toolkit.kernel.diagnosis.time_model import NOISE
@@ -101,6 +101,20 @@ def test_double_precision_that_is_meant_is_told_apart() -> None:
     assert finding.bottleneck == "double-precision"
     assert "not intended" not in finding.summary
     assert "not intended" in diagnose(cases.build(cases.read("double-precision"))).primary.summary
+
+
+def test_doubles_that_nothing_waits_for_are_no_cause_where_memory_is_busier() -> None:
+    def named(dram: float, waiting: float = 0.3) -> bool:
+        case = {
+            "metrics": {"fp64_pipe_active": 0.53, "issue_active": 0.8, "dram_utilization": dram},
+            "stalls": {"selected": 1.0, "long_scoreboard": 6.0, "math_pipe_throttle": waiting},
+            "opcodes": {"DFMA": 90_000_000, "LDG.E.64": 1_000_000},
+        }
+        return isinstance(cases.outcome("double-precision", cases.build(case)), Finding)
+
+    assert named(0.3)
+    assert not named(0.74)
+    assert named(0.74, waiting=6.0)
 
 
 def test_conversions_that_nobody_meant_are_reported_where_they_cost_little() -> None:

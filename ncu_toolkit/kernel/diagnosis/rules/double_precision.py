@@ -144,7 +144,9 @@ def find(k: Kernel) -> Outcome:
     wide = any(r.base in ("LDG", "STG") and ".64" in r.opcode and r.warps for r in k.rows)
     accident = converting >= arithmetic / 4 or not wide
     prediction = k.model.without(_in_single(k, arithmetic, converting, claimed))
-    weak = waiting < WEAK_STALL.value and busy < 0.5
+    # Doubles that are meant, and not waited for, do not limit where device memory is busier.
+    least = max(0.5, 0.0 if accident else k.model.busy("dram"))
+    weak = waiting < WEAK_STALL.value and busy < least
     # Unintended conversions are reported even where they cost little: one letter removes them.
     if weak and not (converting and accident and prediction.saved > NOISE):
         return _little(k, busy, evidence)

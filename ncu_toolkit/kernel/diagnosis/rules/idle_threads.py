@@ -134,10 +134,8 @@ def _empty_lanes(k: Kernel, measured: Given) -> Outcome:
     """Blocks whose warps are not full: of full ones as many run at a time, with more lanes at work."""
     filled = _launch.filled_lanes(k)
     left, shape = filled / WARP, "×".join(map(str, k.block))
-    more, basis = (
-        1.0,
-        "All threads run at once already: full warps are fewer, and none gets done earlier.",
-    )
+    more = 1.0
+    basis = "All threads run at once already: full warps are fewer, and none gets done earlier."
     if (k["waves"] or 1.0) >= ONE_WAVE.value:
         more = 1 / left
         basis = (
