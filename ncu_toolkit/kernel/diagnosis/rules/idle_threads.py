@@ -3,8 +3,8 @@ edge of the problem, and warps that leave at once.
 
 What it is
 A block takes whole warps of 32 lanes. A block of 16 threads fills half of one; a block of 16 by 16
-over a matrix 22 wide has rows of which six lanes lie past the edge; a grid sized for more threads
-than there are results starts warps that compare an index with a bound and leave.
+over a matrix 22 wide has rows of which six lanes lie past the edge; a grid sized for more threads than there
+are results starts warps that leave at a bound, or blocks that run the code without reading or writing memory.
 
 Why it costs time
 An empty lane takes part in every instruction of its warp and does nothing, so the warps need more
@@ -39,6 +39,7 @@ from ncu_toolkit.kernel.diagnosis.figures import WARP
 from ncu_toolkit.kernel.diagnosis.kernel import Given, Kernel, Outcome, Removal, keep, percent
 from ncu_toolkit.kernel.diagnosis.rules import _launch
 from ncu_toolkit.kernel.diagnosis.thresholds import BUSY, LANES, ONE_WAVE, Threshold
+from ncu_toolkit.kernel.diagnosis.time_model import OFF_CHIP, RESOURCES
 
 TITLE: Final = "Idle threads"
 OPTIONAL: Final = ("lanes_per_instruction", "occupancy_fill", "waves", "stalls")
@@ -120,7 +121,7 @@ def _blocks(k: Kernel, few: Evidence, part: range, measured: Given) -> Outcome:
         Removal(
             "with working blocks alone",
             stalls=stalls,
-            loads={} if inside else dict.fromkeys((*COMPUTE, "blocks"), few.value),
+            loads={} if inside else dict.fromkeys({*RESOURCES}.difference(OFF_CHIP), few.value),
             instructions=keep(1 - sum(row.executed or 0 for row in inside) / k.total, few.value),
         ),
         (few, measured),
@@ -138,9 +139,7 @@ def _empty_lanes(k: Kernel, measured: Given) -> Outcome:
     basis = "All threads run at once already: full warps are fewer, and none gets done earlier."
     if (k["waves"] or 1.0) >= ONE_WAVE.value:
         more = 1 / left
-        basis = (
-            f"Full warps have {units.ratio(more)} the lanes at work, at the same number of warps."
-        )
+        basis = f"Full warps have {units.ratio(more)} the lanes at work, and are as many."
     size = k.stated("block_size", k.threads, "<", Threshold(float(WARP), "one warp"))
     multiple = (
         "Make the block a multiple of 32 threads: 128 or 256 where nothing asks for another size."
