@@ -306,6 +306,23 @@ def test_differences_of_all_pairs_are_distances(
         assert found.ceiling_us == pytest.approx(9 * 50.0 - 2 * 50.0 / 16)
 
 
+def test_gradients_alone_are_of_no_distance() -> None:
+    """Where no pass forward forms differences, and the copy before the products repeats an operand."""
+    copy = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(int)> >(int)"
+    twice = programs.MUL.replace("vectorized_elementwise_kernel<4", "elementwise_kernel<128, 4")
+    names = [
+        programs.sgemm(),
+        copy,
+        twice,
+        programs.MUL,
+        programs.ADD,
+        programs.SUM,
+        programs.sgemm(),
+    ]
+    step, account = step_of(kernels(*names), grids=[528, 528, 528, 528, 528, 8, 528])
+    assert of_rule(diagnose_program(step, account), "spelled-out") is None
+
+
 def test_launches_of_other_sizes_are_no_chain() -> None:
     names = kernels(*[programs.ADD, programs.MUL, programs.TANH] * 8)
     alike, account = step_of(names, grid=1000)

@@ -188,18 +188,19 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
         matches = ((name, x) for name, form in _COMPOSED.items() for x in form.finditer(text))
         others = ((name, queue[match.start() : match.end()]) for name, match in matches)
         for name, places in (*_losses(s, queue, text), *others):
-            pairs = not name.startswith(_PAIRS) or _differences(s, places, found.get(_PAIRS, []))
+            forward = None if name == _PAIRS else found.get(_PAIRS, [])
+            pairs = not name.startswith(_PAIRS) or _differences(s, places, forward)
             if places and pairs and not taken.intersection(places):
                 taken.update(places)
                 found.setdefault(name, []).append(tuple(places))
     return {name: tuple(groups) for name, groups in found.items()}
 
 
-def _differences(s: StepFacts, places: Sequence[int], forward: list[tuple[int, ...]]) -> bool:
+def _differences(s: StepFacts, run: Sequence[int], forward: list[tuple[int, ...]] | None) -> bool:
     """Whether launches form the differences of all pairs of points, so that an operand is repeated, and sum their squares, which
-    leaves COORDINATES times fewer numbers; or their gradients, as many as the differences of a pass forward."""
-    first, second, last = (s.launches[places[i]] for i in (0, 1, -1))
-    if forward:
+    leaves COORDINATES times fewer numbers; or, of passes `forward`, their gradients, as many as the differences."""
+    first, second, last = (s.launches[run[i]] for i in (0, 1, -1))
+    if forward is not None:
         return any(agree(s.launches[group[1]], second) for group in forward)
     if first is None or last is None or "nocast" not in first.kernel or not agree(first, second):
         return False
