@@ -42,31 +42,6 @@ from ncu_toolkit.program.model import ProgramDiagnosis
 from ncu_toolkit.program.rules import step_rules
 
 FOLDER: Final = Path(__file__).resolve().parent
-HEADINGS: Final = {
-    "development": "The development half",
-    "sealed": "The sealed half",
-    "now": "The sealed half after its fixes",
-    "second": "The second sealed set",
-    "second-now": "The second sealed set after its fixes",
-    "third": "The third sealed set",
-    "third-now": "The third sealed set after its fixes",
-    "fourth": "The fourth sealed set",
-    "fourth-now": "The fourth sealed set after later changes",
-    "fifth": "The fifth sealed set",
-    "fifth-now": "The fifth sealed set after later changes",
-    "sixth": "The sixth sealed set",
-    "sixth-now": "The sixth sealed set after later changes",
-    "seventh": "The seventh sealed set",
-    "seventh-now": "The seventh sealed set after later changes",
-    "eighth": "The eighth sealed set",
-    "eighth-now": "The eighth sealed set after later changes",
-    "ninth": "The ninth sealed set",
-    "ninth-now": "The ninth sealed set after later changes",
-    "tenth": "The tenth sealed set",
-    "tenth-now": "The tenth sealed set after later changes",
-    "eleventh": "The eleventh sealed set",
-    "eleventh-now": "The eleventh sealed set after later changes",
-}
 #: What is scored once, the first that is not scored yet.
 SEALED: Final = (
     "sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
@@ -76,6 +51,18 @@ SEALED: Final = (
 NOW: Final = {
     "now": "sealed", **{f"{each}-now": each for each in SEALED[1:]}
 }  # fmt: skip
+#: After what a set was scored again.
+_AFTER: Final = {"second": "its fixes", "third": "its fixes"}
+#: The page's headings, in its order.
+HEADINGS: Final = {
+    "development": "The development half",
+    "sealed": "The sealed half",
+    "now": "The sealed half after its fixes",
+} | {
+    key: f"The {each} sealed set{after}"
+    for each in SEALED[1:]
+    for key, after in ((each, ""), (f"{each}-now", f" after {_AFTER.get(each, 'later changes')}"))
+}
 #: What a label can name beside ids of rules of the step and `kernel:WHAT`.
 OTHERS: Final = frozenset(("library", "none"))
 #: What stands for a kernel of the author's own that takes most of the step, where nothing else is found.

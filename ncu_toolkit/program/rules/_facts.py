@@ -296,6 +296,7 @@ class StepFacts:
         return Edit(keeps=dict.fromkeys(ops, part))
 
     def longest(self, places: Iterable[int]) -> float:
+        """Microseconds of the longest of some operations."""
         return max(map(self.account.exclusive_us.__getitem__, places))
 
     def merged(

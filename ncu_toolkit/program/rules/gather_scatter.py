@@ -26,7 +26,7 @@ PyTorch documentation, "torch.sparse" and "torch.segment_reduce"; PyTorch Geomet
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -90,8 +90,8 @@ def find(s: StepFacts) -> StepOutcome:
     graph = bool(adds) and not rows
     keeps = dict.fromkeys((*places, *rows), 0.0)
     if graph:
-        keeps |= dict.fromkeys(_weights(s, places, adds), 0.0)
-        keeps |= dict.fromkeys({*places}.difference(adds), SPARSE)
+        gathers = {*places}.difference(adds)
+        keeps |= dict.fromkeys(_weights(s, gathers, {*adds}), 0.0) | dict.fromkeys(gathers, SPARSE)
     pyg = graph and any("torch_geometric" in each.file for each in s.trace.frames)
     times = summed((_words(s, at), s.us([at])) for at in places)
     longest = max(places, key=s.account.exclusive_us.__getitem__)
@@ -115,12 +115,12 @@ def find(s: StepFacts) -> StepOutcome:
     )
 
 
-def _weights(s: StepFacts, places: Sequence[int], adds: Sequence[int]) -> Iterator[int]:
+def _weights(s: StepFacts, gathers: set[int], adds: set[int]) -> Iterator[int]:
     """Passes over gathered rows before they are added up, as by a weight for each: a sparse product does that too."""
     for queue in s.queues:
-        for i, j in pairwise(i for i, at in enumerate(queue) if at in places):
+        for i, j in pairwise(i for i, at in enumerate(queue) if at in gathers or at in adds):
             plain = all(s.classes[at] in ("elementwise", "fill") for at in queue[i + 1 : j])
-            if plain and queue[i] not in adds and queue[j] in adds:
+            if plain and queue[i] in gathers and queue[j] in adds:
                 yield from queue[i + 1 : j]
 
 

@@ -94,11 +94,10 @@ def find(s: StepFacts) -> StepOutcome:
         s.useless.add("channels-last")
     order = _FFT if "fft" in s.classes else _KINDS[_ORDER][1]
     fixes = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
+    images = _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2
     return s.finding(
         f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{apart}{text}: {s.of_step(us)}.",
-        "medium"
-        if s.worth(us, MOST) or (_IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2)
-        else "low",
+        "medium" if images or s.worth(us, MOST) else "low",
         s.faster(places),
         ops=places,
         evidence=evidence,

@@ -45,8 +45,7 @@ def find(s: StepFacts) -> StepOutcome:
     named = [(name, group) for name, each in found.items() for group in each]
     places = [at for _, group in named for at in group]
     us = s.us(places)
-    parts = (1 / _patterns.COORDINATES if "distance" in name else 1.0 for name, _ in named)
-    times = [s.longest(group) * part for (_, group), part in zip(named, parts, strict=True)]
+    times = [s.longest(x) / _patterns.COORDINATES ** ("distance" in name) for name, x in named]
     evidence = (
         s.part("written_out", "Unfused", us, "in launches that compute a known function step by step."),
     )  # fmt: skip
