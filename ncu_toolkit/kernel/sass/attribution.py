@@ -5,7 +5,7 @@ the *consumer* of a late result. Its source registers are traced to the nearest 
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
@@ -193,14 +193,40 @@ class Flow:
         read = read - addresses(row.opcode, row.operands) if values else read
         return {j for register in read for j in self.sources(index, register)}
 
-    def only_for_addresses_of(self, accesses: Iterable[int]) -> frozenset[int]:
-        """Instructions whose results serve only the addresses of `accesses`, found as dead code: what has an
-        effect is needed, and what needed instructions read. An access needs the value that it stores.
-        Writers of predicates and uniform registers, which are not followed, count as needed."""
+    def only_for_addresses_of(
+        self, accesses: Iterable[int], without: Container[int] = ()
+    ) -> frozenset[int]:
+        """Instructions whose results serve only the addresses of `accesses`, or those `without` which the code
+        does, found as dead code: what has an effect is needed, and what needed instructions read. An access
+        needs the value that it stores. Writers of predicates and uniform registers count as needed."""
         gone = set(accesses)
-        kept = [i for i, row in enumerate(self.code) if i in gone or not _is_pure(row)]
+        kept = [
+            i
+            for i, row in enumerate(self.code)
+            if i not in without and (i in gone or not _is_pure(row))
+        ]
         needed = closure(kept, lambda i: self._made_from(i, values=i in gone))
         return frozenset(range(len(self.code))) - needed
+
+    def gone_if_unrolled(self, accesses: Iterable[int]) -> tuple[frozenset[int], frozenset[int]]:
+        """Where loops step through the addresses of `accesses`: their jumps and tests that no data decides, and
+        their loads of constants. With constant indices there are none: constants are then operands."""
+        loops = [range(i, j + 1) for j, to in self.graph.targets.items() for i in to if i <= j]
+        steps = {
+            j
+            for i in accesses
+            for j in closure(self._made_from(i) - self._made_from(i, values=True), self._made_from)
+            if j in self._made_from(j)
+        }
+        through = {min((x for x in loops if j in x), key=len, default=range(0)) for j in steps}
+        inside = frozenset[int]().union(*through)
+        data = {*self._of(*_BRINGS_DATA)}
+        control = set[int]()
+        for i in inside:
+            test = self._writer_of_guard(i) if base(self.code[i].opcode) in JUMPS else None
+            if test is not None and not data & closure([test], self._made_from):
+                control |= {i, test}
+        return frozenset(control), inside.intersection(self._of("constant"))
 
 
 #: Kinds of instructions whose result is data.

@@ -45,6 +45,9 @@ _COMPOSED: Final = {
     "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
     _PAIRS: re.compile(r"(?<![mvS])apS[quadx]"),
     f"{_PAIRS} backward": re.compile(r"cuua?\|?S{1,2}"),
+    "norm backward": re.compile(
+        r"S?[|c]?uu[|c]{0,2}S[|c]?[uda]{2,5}Sa?[pud][udc]{2,7}a{1,4}(?:Sa?ua)?"
+    ),
 }
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
 _LOSS: Final = re.compile(r"M[ac]{0,2}xc?S[^|]*?g[^|]*[mS][^|]*")
@@ -188,20 +191,28 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
         matches = ((name, x) for name, form in _COMPOSED.items() for x in form.finditer(text))
         others = ((name, queue[match.start() : match.end()]) for name, match in matches)
         for name, places in (*_losses(s, queue, text), *others):
-            forward = None if name == _PAIRS else found.get(_PAIRS, [])
-            pairs = not name.startswith(_PAIRS) or _differences(s, places, forward)
-            if places and pairs and not taken.intersection(places):
+            backward, forward = (
+                name.endswith(" backward"),
+                found.get(name.removesuffix(" backward")),
+            )
+            if backward and name in _COMPOSED:
+                fits = any(
+                    agree(s.launches[at], s.launches[places[1]])
+                    for group in forward or ()
+                    for at in group
+                )
+            else:
+                fits = name != _PAIRS or _differences(s, places)
+            if places and fits and not taken.intersection(places):
                 taken.update(places)
                 found.setdefault(name, []).append(tuple(places))
     return {name: tuple(groups) for name, groups in found.items()}
 
 
-def _differences(s: StepFacts, run: Sequence[int], forward: list[tuple[int, ...]] | None) -> bool:
-    """Whether launches form the differences of all pairs of points, so that an operand is repeated, and sum their squares, which
-    leaves COORDINATES times fewer numbers; or, of passes `forward`, their gradients, as many as the differences."""
+def _differences(s: StepFacts, run: Sequence[int]) -> bool:
+    """Whether launches form the differences of all pairs of points, so that an operand is repeated, and sum
+    their squares, which leaves COORDINATES times fewer numbers."""
     first, second, last = (s.launches[run[i]] for i in (0, 1, -1))
-    if forward is not None:
-        return any(agree(s.launches[group[1]], second) for group in forward)
     if first is None or last is None or "nocast" not in first.kernel or not agree(first, second):
         return False
     return elements(first) >= COORDINATES * elements(last) > 0

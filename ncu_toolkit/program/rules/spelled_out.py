@@ -45,14 +45,25 @@ def find(s: StepFacts) -> StepOutcome:
     named = [(name, group) for name, each in found.items() for group in each]
     places = [at for _, group in named for at in group]
     us = s.us(places)
-    times = [s.longest(x) / _patterns.COORDINATES ** ("distance" in name) for name, x in named]
+    # PyTorch's layer_norm has one kernel for the gradient of its input and one for those of weight and bias.
+    times = [
+        s.longest(x)
+        * (1 + (name == "norm backward"))
+        / _patterns.COORDINATES ** ("distance" in name)
+        for name, x in named
+    ]
     evidence = (
         s.part("written_out", "Unfused", us, "in launches that compute a known function step by step."),
     )  # fmt: skip
     if not named:
         return s.ruled_out("No norm, GELU, softmax, distance or loss is unfused.", *evidence)
     what = [*dict.fromkeys(name.removesuffix(" backward") for name in found)]
-    kinds = [units.counted(len(each), name) for name, each in found.items()]
+    kinds = [
+        units.counted(len(each), f"{name} pass", f"{name} passes")
+        if name.endswith("backward")
+        else units.counted(len(each), name)
+        for name, each in found.items()
+    ]
     return s.finding(
         f"{units.listed(kinds)} {'take' if len(named) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
         f"{s.of_step(us)} as they are.",

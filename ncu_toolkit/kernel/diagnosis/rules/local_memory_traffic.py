@@ -84,7 +84,7 @@ def find(k: Kernel) -> Outcome:
         return k.ruled_out("The kernel does not touch local memory.", measured)
     others = (k["l1_global_bytes"] or 0.0) / SECTOR_BYTES
     part = sectors / (sectors + others)
-    where, addresses = _where(k), _address_part(k)
+    where, (addresses, constants) = _where(k), _unneeded(k)
     integer, moved, asked = k["kind_share:integer"], k["dram_bytes"], figures.asked_bytes(k.profile)
     # Device memory then moves at most what the lanes asked of global memory; without that its part
     # goes in proportion to the sectors.
@@ -96,7 +96,8 @@ def find(k: Kernel) -> Outcome:
         | {"long_scoreboard": 1 - _late_part(k), "drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
         | {"lsu": 1 - k.pipe_part("local", part), "dram": dram}
-        | dict.fromkeys(("alu", "fmaheavy"), address_work),
+        | dict.fromkeys(("alu", "fmaheavy"), address_work)
+        | {"constant": 1 - constants},
         instructions=1 - ((k["kind_share:local"] or 0.0) + addresses),
     )
     return k.finding(
@@ -200,12 +201,16 @@ def _late_part(k: Kernel) -> float:
     return min(1.0, k.blame("long_scoreboard", "local") + at_stores)
 
 
-def _address_part(k: Kernel) -> float:
-    """Part of the executed instructions that do nothing but compute addresses of local memory: an
-    array indexed at run time has them, a spill not."""
+def _unneeded(k: Kernel) -> tuple[float, float]:
+    """Part of the executed instructions that do nothing but compute addresses of local memory, or that loops
+    over it need and unrolled code does not: an array indexed at run time has them, a spill not. And the part
+    of the loads of constants among them."""
     executed = [row.executed or 0 for row in k.instructions]
-    accesses = k.places("local")
+    accesses, constants = k.places("local"), k.places("constant")
     if not accesses or not sum(executed):
-        return 0.0
-    only = attribution.flow_of(k.instructions).only_for_addresses_of(accesses)
-    return sum(executed[i] for i in only) / sum(executed)
+        return 0.0, 0.0
+    flow = attribution.flow_of(k.instructions)
+    control, loaded = flow.gone_if_unrolled(accesses)
+    only = flow.only_for_addresses_of({*accesses, *loaded}, control) | control | loaded
+    part = sum(executed[i] for i in loaded) / (sum(executed[i] for i in constants) or 1)
+    return sum(executed[i] for i in only.difference(accesses)) / sum(executed), part
