@@ -45,7 +45,7 @@ FOLDER: Final = Path(__file__).resolve().parent
 #: What is scored once, the first that is not scored yet.
 SEALED: Final = (
     "sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
-    "eleventh",
+    "eleventh", "twelfth",
 )  # fmt: skip
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {
@@ -488,10 +488,11 @@ def document(
         for p in programs
         if (others := p.label.get("accept") or [*filter(None, [p.label.get("second")])])
     }
-    either = sum(
-        bool(case.named and case.named[0] & (case.wanted | second.get(case.name, frozenset())))
-        for case in mine
-    )
+    accepted = [
+        replace(case, wanted=case.wanted | second.get(case.name, frozenset())) for case in mine
+    ]
+    either = sum(case.rank == 1 for case in accepted)
+    counted = calibrate.skill(gains(accepted)) or 0.0
     whose = sum(c.named[:1] == (frozenset((OWN,)),) for c in blind)
     right = [case for case in cases(programs, ceilings) if case.rank == 1]
     below = sum(case.achieved <= case.predicted for case in right)
@@ -502,7 +503,7 @@ def document(
     void = [each.name for each in programs if not each.healthy and each.achieved < VOID]
     lines += [
         "",
-        f"Our first is the label or what it also accepts: {either} of {len(mine)}.",
+        f"Our first is the label or what it also accepts: {either} of {len(mine)}; skill {counted:.2f} if both count.",
         f"The step's saving whatever the cause: skill {skill or 0.0:.2f}, Spearman {spearman or 0.0:.2f}, {held or 0.0:.0%} in the interval.",
         f"The label is a kernel's cause and no report is there: {len(blind)}, of which {whose} have the kernel named.",
         f"The saving achieved is within the ceiling: {below} of {len(right)} whose cause is first.",
