@@ -38,6 +38,11 @@ from ncu_toolkit.program.traces.replay import Replay
 #: A cause that would save less of the step is not worth a finding.
 WORTH: Final = Threshold(0.03, "steps of one program differ by 1 to 3% of their time, so that less cannot be seen")  # fmt: skip
 KERNELS_TOO: Final = Threshold(0.2, "where kernels of a chain take less, launching is what costs, and a CUDA graph does as well")  # fmt: skip
+#: Bytes.
+FEW: Final = Threshold(
+    4096.0,
+    "a copy takes 1 to 2 us whatever it holds, and a link of 10 GB/s adds less than half of one for so little",
+)
 #: Lines named with a finding.
 _LINES: Final = 3
 Confidence = Literal["high", "medium", "low"]
@@ -72,7 +77,7 @@ class StepFacts:
         self.wall_us, self.share = account.wall_us, account.share
         self.word = step.word
         #: Gaps that another finding has: of launches that it would merge, of copies that it counts, of
-        #: a loader that would be as late if the host had not waited for the GPU before.
+        #: a loader, or other code, that would be as late if the host had not waited for the GPU before.
         self.claimed: frozenset[int] = frozenset(self._starved())
         #: Ids of switches that rules saw to be of no use in this program.
         self.useless: set[str] = set()
@@ -151,7 +156,7 @@ class StepFacts:
 
     def _starved(self) -> Iterator[int]:
         """Long gaps after a synchronisation in most of which the host waits for workers of PyTorch's
-        DataLoader."""
+        DataLoader, or runs code before the next call with what it copied back."""
         stacks = self.stacks(
             lambda x: x.file.endswith("dataloader.py") and _LOADER_WAITS.search(x.function)
         )
@@ -159,9 +164,12 @@ class StepFacts:
         names = {i for i in names if "MultiProcess" in self.trace.names[i]}
         known: list[Mark | Sample] = [x for x in self.trace.samples if x.stack in stacks]
         known = known or [mark for mark in self.trace.marks if mark.name in names]
-        for at in self.idle("sync") if known else ():
+        read = {x.call for x in self.trace.ops if x.path == "DtoH" and (x.size or 0) > FEW.value}
+        for at in self.idle("sync"):
             gap = self.gaps[at]
             inside = sum(max(0, min(x.end, gap.end) - max(x.start, gap.start)) for x in known)
+            if gap.call in read:
+                inside += gap.end - max(gap.start, self.trace.calls[gap.call].end)
             length = gap.end - gap.start
             if length >= OTHER_WORK_US * 1e3 and inside >= length / 2:
                 yield at

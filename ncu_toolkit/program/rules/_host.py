@@ -15,7 +15,7 @@ from ncu_toolkit.base.core.cache import remembered
 from ncu_toolkit.base.core.shares import grouped, summed
 from ncu_toolkit.kernel.diagnosis.thresholds import Threshold
 from ncu_toolkit.program.model import OTHER_WORK_US, Call, Mark, Op, PythonFrame, Sample
-from ncu_toolkit.program.rules._facts import StepFacts
+from ncu_toolkit.program.rules._facts import FEW, StepFacts
 from ncu_toolkit.program.traces.builder import INSTALLED, own_code
 
 #: Bytes per second.
@@ -26,11 +26,6 @@ OTHER_WORK: Final = Threshold(
     "a framework takes 10 to 50 us for an operator, and up to 100 while it is recorded: a longer pause is other work",
 )
 
-#: Bytes.
-FEW: Final = Threshold(
-    4096.0,
-    "a copy takes 1 to 2 us whatever it holds, and a link of 10 GB/s adds less than half of one for so little",
-)
 #: Microseconds.
 BRIEF: Final = Threshold(2.5, "what a copy of so few bytes takes, where its size is not recorded")
 ALL: Final = Threshold(0.8, "a range of which a fifth is elsewhere says where the host is, not what it waits for")  # fmt: skip
@@ -152,8 +147,9 @@ def away(s: StepFacts) -> Iterator[Away]:
             first = at
         after = gaps[min(at + 1, len(gaps) - 1)]  # the last is itself
         # A copy that ends the idle time has a piece for itself, from its call to its start.
-        goes_on = (after.start, after.before) == (gap.end, gap.before) and after.call != gap.call
         starved = gap.cause == "sync" and at in s.claimed
+        ends = after.call == gap.call or (starved and after.cause == "copy")
+        goes_on = (after.start, after.before) == (gap.end, gap.before) and not ends
         if goes_on or not (gap.cause == "host late" or starved) or gap.call < 0:
             continue
         launch = calls[gap.call]
