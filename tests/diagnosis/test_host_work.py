@@ -377,3 +377,17 @@ def test_a_loader_could_be_as_fast_as_the_step_with_its_fix() -> None:
     first = diagnose_program(step, account_of(step)).findings[0]
     left_us = step.wall_us - first.ceiling_us
     assert f"could use {units.significant(1e6 / left_us, 2)}." in first.summary
+
+
+def test_what_the_host_computes_with_data_it_read_is_its_work() -> None:
+    """A loop that fetches a mask, computes on it and sends the result: the wait before it costs nothing."""
+    machine = programs.Machine()
+    for _ in range(9):
+        for _ in range(6):
+            machine.launch(programs.BF16_PRODUCT, 500.0)
+        machine.copy("DtoH", 1 << 17, pinned=False)
+        machine.host(2000.0)
+        machine.copy("HtoD", 1 << 17)
+    first = diagnosed(machine.trace()).costly[0]
+    assert first.rule == "host-work"
+    assert first.ceiling_us == pytest.approx(2000.0, rel=0.1)

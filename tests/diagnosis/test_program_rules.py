@@ -323,6 +323,23 @@ def test_gradients_alone_are_of_no_distance() -> None:
     assert of_rule(diagnose_program(step, account), "spelled-out") is None
 
 
+@pytest.mark.parametrize("unfused", [True, False])
+def test_the_gradients_of_a_norm_go_with_it(unfused: bool) -> None:
+    """By autograd, of `centred * rsqrt(variance + eps) * weight + bias`; alone they are of no known norm."""
+    kernel = {"m": programs.MEAN, "a": programs.ADD, "p": programs.POW, "u": programs.MUL, "S": programs.SUM,
+              "r": programs.ADD.replace("CUDAFunctor_add", "rsqrt_kernel_cuda"), "|": programs.sgemm()}  # fmt: skip
+    assert programs.ADD != kernel["r"]
+    text = ("mapmaruua" if unfused else "") + "|SuuSuuSpuuuuuaaSaua|"
+    step, account = step_of(kernels(*(kernel[each] for each in text)), grid=528)
+    found = of_rule(diagnose_program(step, account), "spelled-out")
+    assert (found is not None) == unfused
+    if found is not None:
+        assert set(found.ops) == {*range(9), *range(10, 29)}
+        assert "1 norm and 1 norm backward pass take" in found.summary
+        # one pass is left of the norm, and two of its gradients
+        assert found.ceiling_us == pytest.approx((28 - 3) * 50.0)
+
+
 def test_launches_of_other_sizes_are_no_chain() -> None:
     names = kernels(*[programs.ADD, programs.MUL, programs.TANH] * 8)
     alike, account = step_of(names, grid=1000)

@@ -125,6 +125,21 @@ def test_addresses_of_local_memory_are_dead_without_it() -> None:
     assert flow(*spill).only_for_addresses_of([1, 2]) == frozenset()
 
 
+def test_unrolled_loops_over_local_memory_need_no_tests_and_no_loads_of_constants() -> None:
+    rows = (
+        "MOV R20, 0xc", "MOV R30, 0x20", "LDL R8, [R7]", "LDC R12, c[0x3][R21]", "FFMA R9, R8, R12, R9", "IADD3 R7, R7, 0x4, RZ",
+        "IADD3 R21, R21, 0x4, RZ", "IADD3 R20, R20, -0x1, RZ", "ISETP.NE.AND P0, PT, R20, RZ, PT", "@P0 BRA @2",
+        "IADD3 R30, R30, -0x1, RZ", "ISETP.NE.AND P1, PT, R30, RZ, PT", "@P1 BRA @2", "STG.E desc[UR4][R2.64], R9", "EXIT",
+    )  # fmt: skip
+    control, constants = flow(*rows).gone_if_unrolled([2])
+    assert (control, constants) == ({8, 9}, {3})  # the outer loop does not step through the array
+    assert flow(*rows).only_for_addresses_of({2, *constants}, control) >= {0, 5, 6, 7}
+    assert not flow(*rows).only_for_addresses_of({2, *constants}, control) & {1, 10, 11}
+    # what the data decides stays: a search leaves its loop by what it finds
+    search = [row.replace("R20, RZ, PT", "R8, RZ, PT") for row in rows]
+    assert flow(*search).gone_if_unrolled([2])[0] == frozenset()
+
+
 def test_what_ends_in_a_stored_value_is_no_address() -> None:
     rows = (
         "IMAD.WIDE R2, R0, 0x4, R4", "VIMNMX R8, R8, R9, !PT", "IADD3 R8, R8, 0x1, RZ", "LDG.E R9, desc[UR4][R2.64]",

@@ -123,7 +123,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
     held = copies if s.us(copies) > kernels else sorted({*pageable, *holding})
     # a call that reads a copy back waits for it: what is idle after it is the copy's too
     reading = {s.ops[at].call for at in held}
-    after = {at for at in s.idle("sync") if s.gaps[at].call in reading}
+    after = {at for at in s.idle("sync") if s.gaps[at].call in reading} - s.claimed
     gaps = sorted({*gaps, *after})
     us = s.us(held) + s.idle_us(gaps)
     size, ways = s.moved(held), {s.ops[at].path for at in held}
