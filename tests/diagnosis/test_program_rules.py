@@ -328,7 +328,7 @@ def test_the_gradients_of_a_norm_go_with_it(unfused: bool) -> None:
     """By autograd, of `centred * rsqrt(variance + eps) * weight + bias`; alone they are of no known norm."""
     kernel = {"m": programs.MEAN, "a": programs.ADD, "p": programs.POW, "u": programs.MUL, "S": programs.SUM,
               "r": programs.ADD.replace("CUDAFunctor_add", "rsqrt_kernel_cuda"), "|": programs.sgemm()}  # fmt: skip
-    assert programs.ADD != kernel["r"]
+    assert kernel["r"] != programs.ADD
     text = ("mapmaruua" if unfused else "") + "|SuuSuuSpuuuuuaaSaua|"
     step, account = step_of(kernels(*(kernel[each] for each in text)), grid=528)
     found = of_rule(diagnose_program(step, account), "spelled-out")
