@@ -33,5 +33,5 @@ def command(source: Path, target: Path, remove_source: bool, names: tuple[str, .
     removed = f", {done.blanked_bytes} bytes of source removed" if remove_source else ""
     lacking = f"; {done.incomplete} of them incomplete, as before" if done.incomplete else ""
     click.echo(
-        f"Wrote {done.path}: {done.replaced} texts replaced{removed}, {counted(done.launches, 'launch', 'launches')} read the same{lacking}"
+        f"Wrote {done.path}: {done.replaced} texts replaced{removed}, {counted(done.launches, 'launch')} read the same{lacking}"
     )

@@ -120,7 +120,12 @@ def diagnose_program(
     shown, covered = _uncovered(ordered(found), s)
     shown = [_words.of_library(s, _with_more(each, s)) for each in _with_expected(shown, s)]
     considered += covered
-    notes = [*_dominant(s, shown, known), *_unexplained(s, shown), *_off(s, shown)]
+    notes = [*_dominant(s, shown, known), *_unexplained(s, shown)]
+    if shown and s.replay.error > OFF.value:
+        off = units.percent(s.replay.error, 2)
+        notes.append(
+            f"Predicted savings are less certain: the simulation of the unchanged {s.word} misses its time by {off}."
+        )
     return ProgramDiagnosis(
         step=step,
         account=account,
@@ -280,7 +285,7 @@ def _dominant(s: StepFacts, shown: Sequence[StepFinding], known: Judged) -> Iter
         says = f'; its report says "{title(cause)}"' if cause else ""
         yield (
             f"{function if others else called} takes {units.percent(s.share(us), 2)} of the {s.word} in "
-            f"{units.counted(len(places), 'launch', 'launches')}{f' ({about})' * bool(about)}. The trace shows no cause for that{says}{how}."
+            f"{units.counted(len(places), 'launch')}{f' ({about})' * bool(about)}. The trace shows no cause for that{says}{how}."
         )
 
 
@@ -302,13 +307,6 @@ def _unexplained(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
                 why = f"{label}. How much of that is the program's start is not known, since no step was found."
             of = "Idle time in none of the causes above is" if explained else "The GPU is idle for"
             yield f"{of} {units.percent(s.share(us), 2)} of the {s.word}: {why}"
-
-
-def _off(s: StepFacts, shown: Sequence[StepFinding]) -> Iterator[str]:
-    """That the replay of the step is not what was recorded, where it is off by more than OFF."""
-    if shown and s.replay.error > OFF.value:
-        off = units.percent(s.replay.error, 2)
-        yield f"Predicted savings are less certain: the simulation of the unchanged {s.word} misses its time by {off}."
 
 
 def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
@@ -452,7 +450,7 @@ def _of_kernel(
     every = sum(launch is not None and launch.kernel in kernels for launch in s.launches)
     some = f"{units.count(len(places))} of " * (len(places) < every)
     return s.finding(
-        f"{some}{units.counted(every, 'launch', 'launches')}, {s.of_step(s.us(places))}. {first.summary}{second}",
+        f"{some}{units.counted(every, 'launch')}, {s.of_step(s.us(places))}. {first.summary}{second}",
         first.confidence,
         Edit(keeps=keeps),
         ops=places,

@@ -113,7 +113,7 @@ def test_addresses_of_local_memory_are_dead_without_it() -> None:
         "LDL R8, [R7]", "FADD R9, R8, R9", "ISETP.NE.AND P0, PT, R10, 0x8, PT", "IADD3 R10, R10, 0x1, RZ", "@P0 BRA @0",
         "STG.E desc[UR4][R2.64], R9", "EXIT",
     )  # fmt: skip
-    assert flow(*rows).only_for_addresses_of([4]) == {0, 1, 2, 3}
+    assert flow(*rows).only_for_addresses_of({4}, set()) == {0, 1, 2, 3}
     # the value of a spill is no part of its address
     spill = (
         "FMUL R4, R2, R3",
@@ -122,7 +122,7 @@ def test_addresses_of_local_memory_are_dead_without_it() -> None:
         "STG.E desc[UR4][R6.64], R5",
         "EXIT",
     )
-    assert flow(*spill).only_for_addresses_of([1, 2]) == frozenset()
+    assert flow(*spill).only_for_addresses_of({1, 2}, set()) == frozenset()
 
 
 def test_unrolled_loops_over_local_memory_need_no_tests_and_no_loads_of_constants() -> None:

@@ -52,9 +52,9 @@ def _digits(value: float, digits: int) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: `1 kernel`, `2 kernels`; `many` is a plural that needs more than
-    s."""
-    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+    """A number with its noun: `1 kernel`, `2 launches`; `many` is a plural that has other endings."""
+    ending = "es" if one.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{count(number)} {one if number == 1 else many or one + ending}"
 
 
 def shortlist(names: Sequence[str], most: int) -> str:
@@ -125,7 +125,7 @@ def total(microseconds: float | None, without: int = 0) -> str:
     a time)`; NO_TIME where it is None."""
     if microseconds is None:
         return NO_TIME
-    lacking = f" ({counted(without, 'launch', 'launches')} without a time)" if without else ""
+    lacking = f" ({counted(without, 'launch')} without a time)" if without else ""
     return f"{duration(microseconds)}{lacking}"
 
 

@@ -105,7 +105,7 @@ def _import(texts: tuple[str, ...]) -> int:
             raise errors.InputProblem(f"there is no report or folder '{path}'")
     done = intake.take_in(paths, diagnose)
     known = f"; {done.known} were in the history already" if done.known else ""
-    click.echo(f"Added {counted(done.added, 'launch', 'launches')}{known}.")
+    click.echo(f"Added {counted(done.added, 'launch')}{known}.")
     return _ended(done.broken)
 
 

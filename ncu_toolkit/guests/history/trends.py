@@ -303,7 +303,7 @@ def of_all(found: Sequence[KernelSeries], page: bool = False) -> Answer:
             "Change: of the last run against the one before. A trend's band is the noise of its last time; at a dashed line the verdict changed.",
         )
         shown = replace(shown, key="kernels", sortable=True)
-    headline = f"{counted(len(found), 'kernel')}, {counted(sum(each.launches for each in found), 'launch', 'launches')}{span}"
+    headline = f"{counted(len(found), 'kernel')}, {counted(sum(each.launches for each in found), 'launch')}{span}"
     return Answer(
         headline,
         shown,

@@ -99,7 +99,7 @@ class StepExplanation:
         old, new = self._before.count, self._after.count
         if max(old, new) == 1:
             return
-        launches = [units.counted(count, "launch", "launches") for count in (old, new)]
+        launches = [units.counted(count, "launch") for count in (old, new)]
         many = f"Both take {launches[0]}"
         if old != new:
             names = self._before.name or "the kernel before", self._after.name or "this one"

@@ -80,7 +80,7 @@ def total(times_us: tuple[float, float], launches: tuple[int, int], how: str = "
     """Two sums of times: `Total: 1.05 ms → 182 µs, 5.77× faster (7 launches → 1)`, or `how`."""
     old, new = times_us
     how = how or ("no difference" if _alike(old, new) else units.faster(old / new))
-    counts = f"{units.counted(launches[0], 'launch', 'launches')} → {launches[1]}"
+    counts = f"{units.counted(launches[0], 'launch')} → {launches[1]}"
     return f"Total: {units.duration(old)} → {units.duration(new)}, {how} ({counts})"
 
 

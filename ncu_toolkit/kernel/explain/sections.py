@@ -359,7 +359,11 @@ def roof_plot(*sides: tuple[Profile, Card, Mapping[str, float]]) -> RoofPlot | N
         Spec("roof", "Roof", numeric=False, cell=lambda row: row[1].unit),
         Spec("busy", "Busy", cell=lambda row: whole_percent(row[1].busy)),
         Spec("moved", "Moved", cell=lambda row: row[1].moved),
-        Spec("intensity", f"{pictures[0].work} per byte", cell=_intensity),
+        Spec(
+            "intensity",
+            f"{pictures[0].work} per byte",
+            cell=lambda row: units.significant(row[1].intensity) if row[1].intensity else "",
+        ),
     )
     rates = (units.si(picture.rate, picture.work + "/s") for picture in pictures)
     listed = table("", specs[not two :], rows, f"{' → '.join(rates)} under ncu.", "roofs")
@@ -370,10 +374,6 @@ def roof_plot(*sides: tuple[Profile, Card, Mapping[str, float]]) -> RoofPlot | N
         else "Thick: what limits it. Dotted: how far a roof is."
     )
     return RoofPlot(title, sentence, tuple(pictures), listed)
-
-
-def _intensity(row: tuple[int, Reach]) -> str:
-    return units.significant(row[1].intensity) if row[1].intensity else ""
 
 
 #: Points of a load over time: each is the mean of its part of the time.

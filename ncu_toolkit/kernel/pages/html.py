@@ -246,7 +246,7 @@ def _lost(analysis: Analysis, redacted: bool) -> Iterable[Skipped]:
         if file.error:
             yield Skipped(name, f"unreadable: {why}")
         elif why:
-            yield Skipped(name, f"{counted(file.read, 'launch', 'launches')} could be read; {why}")
+            yield Skipped(name, f"{counted(file.read, 'launch')} could be read; {why}")
 
 
 def _without_private(profile: Profile) -> Profile:

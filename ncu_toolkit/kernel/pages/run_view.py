@@ -141,7 +141,7 @@ def others(book: Book, alike: Sequence[Kind]) -> Answer | None:
     for members in book.groups:
         launch = members[0].launch
         if not launch.complete:
-            many = f" ({units.counted(len(members), 'launch', 'launches')})" if members[1:] else ""
+            many = f" ({units.counted(len(members), 'launch')})" if members[1:] else ""
             notes.append(visible(f"{launch.status}: {launch.function}{many}"))
     return replace(answer(alike, notes), points=tuple(_chains(book))[:CARDS])
 

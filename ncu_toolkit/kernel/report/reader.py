@@ -359,7 +359,7 @@ class ReportFile:
         again = rest if launches else _AGAIN
         found = integrity.verify(path)
         refuse(found.problem, found.problem, rest)
-        intact = f"{units.counted(launches, 'launch', 'launches') if launches else 'no launch'} before that {'is' if launches < 2 else 'are'} intact"
+        intact = f"{units.counted(launches, 'launch') if launches else 'no launch'} before that {'is' if launches < 2 else 'are'} intact"
         refuse(frame.problem, f"is damaged {frame.problem}; {intact}", again)
         nothing = "Nothing was profiled, or it was lost: see the output of ncu, and check that its filters match a kernel"
         refuse(not launches and not frame.problem, "has no launches", nothing)

@@ -5,7 +5,7 @@ the *consumer* of a late result. Its source registers are traced to the nearest 
 
 import re
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
@@ -90,7 +90,7 @@ class Flow:
         return self._producers[key]
 
     def _find_producers(self, index: int, wanted: set[str]) -> list[int]:
-        found = self._of_kind(self._made_from(index), wanted)
+        found = self._of_kind(self.made_from(index), wanted)
         if not found and "copy" in wanted and self._behind_copy_wait(index):
             found = self._of_kind([_nearest_before(self._of("copy"), index)], wanted)
         if not found:
@@ -161,7 +161,7 @@ class Flow:
 
     def _address(self, index: int, *through: str) -> frozenset[int]:
         """What an address is made from, directly and through instructions of some kinds."""
-        code, made = self.code, self._made_from
+        code, made = self.code, self.made_from
         return closure(made(index), lambda i: made(i) if kind(code[i].opcode) in through else ())
 
     def on_loaded_values(self) -> frozenset[int]:
@@ -169,7 +169,7 @@ class Flow:
         Others depend on indices and parameters only. Results in predicates are not followed."""
         users: dict[int, set[int]] = {}
         for i in range(len(self.code)):
-            for j in self._made_from(i):
+            for j in self.made_from(i):
                 users.setdefault(j, set()).add(i)
         brought = [i for i in self._of(*_BRINGS_DATA) if self.writes[i]]
         return closure(brought, lambda i: users.get(i, ()))
@@ -179,54 +179,40 @@ class Flow:
         other lanes: what a kernel computes, without what only addresses are made of. Results in
         predicates are not followed."""
         stores = self._of("global", "shared", "atomic", "shuffle")
-        return closure(stores, lambda i: self._made_from(i, values=True))
+        return closure(stores, lambda i: self.made_from(i, values=True))
 
     def into_addresses(self) -> frozenset[int]:
         """Instructions whose results end, through registers, in the address of a global access."""
         accesses = self._of("global")
-        made = [self._made_from(i) - self._made_from(i, values=True) for i in accesses]
-        return closure(set[int]().union(*made), self._made_from)
+        made = [self.made_from(i) - self.made_from(i, values=True) for i in accesses]
+        return closure(set[int]().union(*made), self.made_from)
 
-    def _made_from(self, index: int, values: bool = False) -> set[int]:
+    def made_from(self, index: int, values: bool = False) -> set[int]:
         """Writers of what an instruction reads; of its `values`, without its addresses."""
         row, read = self.code[index], self.reads[index]
         read = read - addresses(row.opcode, row.operands) if values else read
         return {j for register in read for j in self.sources(index, register)}
 
-    def only_for_addresses_of(
-        self, accesses: Iterable[int], without: Container[int] = ()
-    ) -> frozenset[int]:
+    def only_for_addresses_of(self, accesses: Set[int], without: Set[int]) -> frozenset[int]:
         """Instructions whose results serve only the addresses of `accesses`, or those `without` which the code
         does, found as dead code: what has an effect is needed, and what needed instructions read. An access
         needs the value that it stores. Writers of predicates and uniform registers count as needed."""
-        gone = set(accesses)
-        kept = [
-            i
-            for i, row in enumerate(self.code)
-            if i not in without and (i in gone or not _is_pure(row))
-        ]
-        needed = closure(kept, lambda i: self._made_from(i, values=i in gone))
+        effects = {i for i, row in enumerate(self.code) if i in accesses or not _is_pure(row)}
+        needed = closure(effects - without, lambda i: self.made_from(i, values=i in accesses))
         return frozenset(range(len(self.code))) - needed
 
     def gone_if_unrolled(self, accesses: Iterable[int]) -> tuple[frozenset[int], frozenset[int]]:
         """Where loops step through the addresses of `accesses`: their jumps and tests that no data decides, and
         their loads of constants. With constant indices there are none: constants are then operands."""
         loops = [range(i, j + 1) for j, to in self.graph.targets.items() for i in to if i <= j]
-        steps = {
-            j
-            for i in accesses
-            for j in closure(self._made_from(i) - self._made_from(i, values=True), self._made_from)
-            if j in self._made_from(j)
-        }
+        found = (self.made_from(i) - self.made_from(i, values=True) for i in accesses)
+        steps = (j for j in closure(set().union(*found), self.made_from) if j in self.made_from(j))
         through = {min((x for x in loops if j in x), key=len, default=range(0)) for j in steps}
-        inside = frozenset[int]().union(*through)
-        data = {*self._of(*_BRINGS_DATA)}
-        control = set[int]()
-        for i in inside:
-            test = self._writer_of_guard(i) if base(self.code[i].opcode) in JUMPS else None
-            if test is not None and not data & closure([test], self._made_from):
-                control |= {i, test}
-        return frozenset(control), inside.intersection(self._of("constant"))
+        inside, data = frozenset[int]().union(*through), {*self._of(*_BRINGS_DATA)}
+        jumps = [i for i in inside if base(self.code[i].opcode) in JUMPS]
+        tests = ((i, self._writer_of_guard(i)) for i in jumps)
+        control = [{i, j} for i, j in tests if j and not data & closure([j], self.made_from)]
+        return frozenset[int]().union(*control), inside.intersection(self._of("constant"))
 
 
 #: Kinds of instructions whose result is data.
@@ -286,7 +272,7 @@ def polls(rows: Sequence[Instruction]) -> tuple[range, ...]:
         for loop in (range(start, end + 1) for start in starts if end - _POLL < start <= end):
             asks = {i for i in loop if _ASKS.match(rows[i].opcode)}
             tests = (flow._writer_of_guard(i) for i in loop if base(rows[i].opcode) in JUMPS)
-            behind = closure((i for i in tests if i is not None and i in loop), flow._made_from)
+            behind = closure((i for i in tests if i is not None and i in loop), flow.made_from)
             works = any(kind(rows[i].opcode) in ("global", "tensor") for i in {*loop} - asks)
             if asks & behind and not works:
                 found.append(loop)

@@ -8,7 +8,7 @@ import numpy
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.base.document.card import Strip, StripRow, whole_percent
-from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding, StepTimes
+from ncu_toolkit.program.model import ProgramDiagnosis, StepFinding
 from ncu_toolkit.program.traces.classes import CLASSES
 from ncu_toolkit.program.traces.ranks import union
 
@@ -39,7 +39,9 @@ def strip_of(found: ProgramDiagnosis, findings: Iterable[StepFinding], fix: str)
     if found.times is None or not edits:
         return None
     steps = found.times(), found.times(*edits)
-    idle = max(0.0, 1 - found.account.busy), 1 - _busy(steps[1])
+    after = [x[:2] for name, row in steps[1].rows.items() if not _host(name) for x in row]
+    idle_us = max(0.0, steps[1].us - float(numpy.diff(union(after)).sum()))
+    idle = max(0.0, 1 - found.account.busy), idle_us / steps[1].us if steps[1].us else 1.0
     longest, kinds = defaultdict[str, float](float), defaultdict[str, float](float)
     for name, spans in (*steps[0].rows.items(), *steps[1].rows.items()):
         if max(idle) >= _IDLE or not _host(name):
@@ -74,13 +76,6 @@ def strip_of(found: ProgramDiagnosis, findings: Iterable[StepFinding], fix: str)
 
 def _host(name: str) -> bool:
     return name.startswith("host")
-
-
-def _busy(step: StepTimes) -> float:
-    """The part (0-1) of a step in which some stream works."""
-    rows = (row for name, row in step.rows.items() if not _host(name))
-    busy = union([span[:2] for row in rows for span in row])
-    return min(1.0, float(numpy.diff(busy).sum()) / step.us) if step.us else 0.0
 
 
 def _parts(spans: _Spans, width: float) -> tuple[tuple[str, int], ...]:

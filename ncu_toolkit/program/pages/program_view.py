@@ -277,7 +277,7 @@ def _laid(
     time_, share = units.duration(node.us), units.percent(part, 2)
     parts = [node.name, *([node.what] if node.what else [])]
     figures = f"{time_}, {share}" if level else time_
-    figures += f", {counted(node.count, *_NOUNS.get(node.kind, ('launch', 'launches')))}"
+    figures += f", {counted(node.count, *_NOUNS.get(node.kind, ('launch',)))}"
     best = [(us, cause) for cause, us in node.saved.items() if us > 0]
     for us, cause in sorted(best, reverse=True)[:2]:
         figures += f". {visible(costly[cause].title)}: at most {units.duration(us)} of it"

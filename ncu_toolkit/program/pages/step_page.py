@@ -35,7 +35,7 @@ def publish_step(done: step_run.StepRun, reports: Path, needs: Sequence[Needs] =
     if done.session is not None:
         # several processes read it, where the run's reader is one
         known = analyze([report], Options(profiles=True, needs=tuple(needs)))
-        took = f"recording took {done.recorded.seconds:.0f} s, and profiling {{}} s for {counted(len(known.launches), 'launch', 'launches')}"
+        took = f"recording took {done.recorded.seconds:.0f} s, and profiling {{}} s for {counted(len(known.launches), 'launch')}"
         notes += [*done.session.notes, took.format(round(done.session.run.costs["profiling"]))]
     result = judged(done.step.trace, str(done.trace), known)
     other = [each for each in done.chosen if done.session and each not in result.known]

@@ -53,7 +53,7 @@ def find(s: StepFacts) -> StepFinding | None:
         return None
     begins = s.where({*double}.difference(at + 1 for at in double))
     return s.finding(
-        f"{units.counted(len(double), 'launch', 'launches')} in double precision, {s.of_step(us)}, among others in single or half, "
+        f"{units.counted(len(double), 'launch')} in double precision, {s.of_step(us)}, among others in single or half, "
         f"{s.of_step(beside)}. One array of doubles makes double of all that is computed from it{': see where it begins' if begins else ''}.",
         "low",
         edit,

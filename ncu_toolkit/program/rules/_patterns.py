@@ -34,7 +34,8 @@ _LETTERS: Final = {
     "where": "w", "gather": "i", "fill": "f", "random": "f", "dropout": "o", "addcmul": "A", "addcdiv": "D", "lerp": "L",
 }  # fmt: skip
 #: Norms of the differences of all pairs of points, and COORDINATES from which on the differences take most of the memory.
-_PAIRS: Final = "pairwise distance"
+PAIRS: Final = "pairwise distance"
+BACKWARD: Final = " backward pass"
 COORDINATES: Final = 16
 #: In the order in which they are looked for. Subtraction is addition with a factor in PyTorch, and division
 #: by a number a multiplication.
@@ -43,10 +44,10 @@ _COMPOSED: Final = {
     "softmax": re.compile(r"M[ac]{0,2}xc?Sc?[du]"),
     "norm": re.compile(r"c?p?[mv][aupdmvc]{0,5}[qr][ac]?[ud][uac]{0,2}"),
     "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
-    _PAIRS: re.compile(r"(?<![mvS])apS[quadx]"),
-    f"{_PAIRS} backward": re.compile(r"cuua?\|?S{1,2}"),
-    "norm backward": re.compile(
-        r"S?[|c]?uu[|c]{0,2}S[|c]?[uda]{2,5}Sa?[pud][udc]{2,7}a{1,4}(?:Sa?ua)?"
+    PAIRS: re.compile(r"(?<![mvS])apS[quadx]"),
+    PAIRS + BACKWARD: re.compile(r"cuua?\|?S{1,2}"),
+    "norm" + BACKWARD: re.compile(
+        r"S?[|c]?uu[|c]{,2}S[|c]?[uda]{2,5}Sa?[pud][udc]{2,7}a+(?:Sa?ua)?"
     ),
 }
 #: A loss over scores and its gradient: a softmax's exponentials and sum, their logarithm, the sum of all.
@@ -191,18 +192,11 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
         matches = ((name, x) for name, form in _COMPOSED.items() for x in form.finditer(text))
         others = ((name, queue[match.start() : match.end()]) for name, match in matches)
         for name, places in (*_losses(s, queue, text), *others):
-            backward, forward = (
-                name.endswith(" backward"),
-                found.get(name.removesuffix(" backward")),
-            )
-            if backward and name in _COMPOSED:
-                fits = any(
-                    agree(s.launches[at], s.launches[places[1]])
-                    for group in forward or ()
-                    for at in group
-                )
+            if name in _COMPOSED and name.endswith(BACKWARD):
+                ours = {at for each in found.get(name.removesuffix(BACKWARD), ()) for at in each}
+                fits = any(agree(s.launches[at], s.launches[places[1]]) for at in ours)
             else:
-                fits = name != _PAIRS or _differences(s, places)
+                fits = name != PAIRS or _differences(s, places)
             if places and fits and not taken.intersection(places):
                 taken.update(places)
                 found.setdefault(name, []).append(tuple(places))
@@ -229,7 +223,7 @@ def _losses(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[s
         one = next((at for at in sums if _single(s.launches[at])), None)
         if one is not None:
             yield "cross-entropy", [at for at in large if at <= one]
-            yield "cross-entropy backward", [at for at in large if at > one]
+            yield "cross-entropy" + BACKWARD, [at for at in large if at > one]
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def find(s: StepFacts) -> StepOutcome:
     lengths = [units.count(n) for n in sorted(sizes) if _large(n)]
     several = any("multi_" in s.kernel(at) for at in places)
     return s.finding(
-        f"{units.counted(len(places), 'launch', 'launches')} of cuFFT compute Fourier transforms by Bluestein's algorithm: {s.of_step(us)}. "
+        f"{units.counted(len(places), 'launch')} of cuFFT compute Fourier transforms by Bluestein's algorithm: {s.of_step(us)}. "
         f"The length{f' ({units.listed(lengths)})' * bool(lengths)} has a prime factor above {_PRIME}.",
         "high" if several else "low",
         s.faster(places, _DIRECT),

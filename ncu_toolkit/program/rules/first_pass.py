@@ -88,7 +88,7 @@ def find(s: StepFacts) -> StepOutcome:
     shares = [f"{units.duration(spent[kind])} {kind.format(kernel)}" for kind in kinds]
     allocations = sum(call.kind in ("allocate", "free") for call in s.calls)
     return s.finding(
-        f"Nothing repeats, and {units.percent(new, 2)} of {units.counted(s.step.launches, 'launch', 'launches')} are the first of their kernel. "
+        f"Nothing repeats, and {units.percent(new, 2)} of {units.counted(s.step.launches, 'launch')} are the first of their kernel. "
         f"The GPU is idle for {s.of_step(idle)}: {units.listed(shares)}.",
         "medium",
         Edit(graphed=frozenset(range(len(s.ops))), moved=s.ending(range(len(s.gaps))), waits=s.made("allocate", "free", "load", "sync", "copy")),

@@ -103,7 +103,7 @@ def find(s: StepFacts) -> StepOutcome:
     table = all(_TABLE.search(_named(s, at)) for at in places)
     torch = _SLOTS if table else (*_SPARSE * graph, *_CACHED * pyg, *_GATHER * (not graph), _SORT)
     return s.finding(
-        f"{units.counted(len(places), 'launch', 'launches')} gather or scatter rows by an index: {s.of_step(us)}{largest}. {named}.{products}",
+        f"{units.counted(len(places), 'launch')} gather or scatter rows by an index: {s.of_step(us)}{largest}. {named}.{products}",
         "medium" if s.worth(us, MOST) else "low",
         Edit(keeps=keeps),
         ops=sorted(keeps),

@@ -112,7 +112,9 @@ def _bulk(s: StepFacts) -> StepOutcome:
             return s.abstain("A report has no copies.", *missing)
         return s.ruled_out(f"The {s.word} copies no more than a few bytes between host and device.")
     link = host_link(s.device.name, s.device.cc) if s.device and s.device.cc >= (7, 0) else None
-    pageable = [at for at in copies if _pageable(s, at, link)]
+    slow = {at for at in copies if link and _rate(s, at) < link.bandwidth * SLOW.value}
+    unknown = {at for at in copies if s.ops[at].pinned is None}  # pageable if it is slow as well
+    pageable = [at for at in copies if s.ops[at].pinned is False or at in slow & unknown]
     # Copies of pinned memory can run alongside kernels, as far as there are kernels.
     kernels = s.us(at for at, op in enumerate(s.ops) if op.kind == "kernel")
     staging = [] if s.lacks("wall time", "host calls") else [e for e in away(s) if staged(s, e)]
@@ -162,13 +164,6 @@ def _bulk(s: StepFacts) -> StepOutcome:
         evidence=evidence,
         advice=advice,
     )
-
-
-def _pageable(s: StepFacts, at: int, link: Link | None) -> bool:
-    """Whether a copy's memory is pageable: where that is not known, only of one that is slow as well."""
-    pinned = s.ops[at].pinned
-    slow = link is not None and _rate(s, at) < link.bandwidth * SLOW.value
-    return pinned is False or (pinned is None and slow)
 
 
 def _kind(

@@ -99,7 +99,7 @@ def find(s: StepFacts) -> StepOutcome:
     then = f", and for {units.duration(earlier)} more as launches come late" * bool(late)
     few = f"{units.counted(len(reads), 'copy reads', 'copies read')} a few bytes back: the wait costs, not the bytes."
     if masks:
-        few += f" Counting the entries of boolean masks takes {units.counted(len(masks), 'launch', 'launches')}, which go with the waits."
+        few += f" Counting the entries of boolean masks takes {units.counted(len(masks), 'launch')}, which go with the waits."
     times = sum(s.gaps[at].cause == "sync" for at in gaps) or len(gaps)
     times = max(times, len(waiting)) if late else times
     where = s.waited(gaps)

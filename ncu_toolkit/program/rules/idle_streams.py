@@ -78,7 +78,7 @@ def find(s: StepFacts) -> StepOutcome:
     triton = s.framework == "torch" and first.kernel.isidentifier()
     names = units.shortlist([*dict.fromkeys(small[at].function for at in work)], 1)
     return s.finding(
-        f"{units.counted(len(work), 'launch', 'launches')} of {most} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
+        f"{units.counted(len(work), 'launch')} of {most} for {sms} SMs: {s.of_step(us)}. The other SMs are idle meanwhile.",
         "medium" if grid else "low",
         Edit(keeps={at: edit.keeps[at] for at in work}),
         ops=sorted(work),

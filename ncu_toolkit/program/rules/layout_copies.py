@@ -96,7 +96,7 @@ def find(s: StepFacts) -> StepOutcome:
     fixes = (order if kind == _ORDER else _KINDS[kind][1] for kind in large if kind in _KINDS)
     images = _IMAGES in large and kinds[_IMAGES] + kinds[_ORDER] > us / 2
     return s.finding(
-        f"{units.counted(len(places), 'launch', 'launches')} to copy or convert data{apart}{text}: {s.of_step(us)}.",
+        f"{units.counted(len(places), 'launch')} to copy or convert data{apart}{text}: {s.of_step(us)}.",
         "medium" if images or s.worth(us, MOST) else "low",
         s.faster(places),
         ops=places,

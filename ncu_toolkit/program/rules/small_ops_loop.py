@@ -85,9 +85,9 @@ def find(s: StepFacts) -> StepOutcome:
     varied = s.framework == "torch" and period > 0 and _patterns.sizes(s, first, period) > 1
     kinds = f"{name} with {units.counted(blocks, 'block')} on {sms} SMs"
     if period:
-        kinds = f"{units.counted(len(first) // period, 'iteration')} of {units.counted(period, 'launch', 'launches')}"
+        kinds = f"{units.counted(len(first) // period, 'iteration')} of {units.counted(period, 'launch')}"
         more = len(first) % period
-        kinds += f", and {units.counted(more, 'launch', 'launches')} of one more" * (more > 0)
+        kinds += f", and {units.counted(more, 'launch')} of one more" * (more > 0)
     # what JAX itself takes between them, for however long, goes with its calls
     merged = s.merged([*loops, *copies], [*times, *map(s.alongside, copies)])
     return s.finding(

@@ -27,45 +27,36 @@ PyTorch documentation, "Performance Tuning Guide": fuse pointwise operations; to
 from typing import Final
 
 from ncu_toolkit.base.core import units
-from ncu_toolkit.program.rules import _patterns
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
+from ncu_toolkit.program.rules._patterns import BACKWARD, COORDINATES, PAIRS, composed
 
 TITLE: Final = "Unfused norm, activation, softmax, distance or loss"
 _CALLS: Final = {
     "norm": "torch.nn.functional.layer_norm or rms_norm",
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
     "softmax": "torch.softmax",
-    "pairwise distance": "torch.cdist",
+    PAIRS: "torch.cdist",
     "cross-entropy": "torch.nn.functional.cross_entropy(logits, target, label_smoothing=...)",
 }  # fmt: skip
 
 
 def find(s: StepFacts) -> StepOutcome:
-    found = _patterns.composed(s)
+    found = composed(s)
     named = [(name, group) for name, each in found.items() for group in each]
     places = [at for _, group in named for at in group]
     us = s.us(places)
-    # PyTorch's layer_norm has one kernel for the gradient of its input and one for those of weight and bias.
-    times = [
-        s.longest(x)
-        * (1 + (name == "norm backward"))
-        / _patterns.COORDINATES ** ("distance" in name)
-        for name, x in named
-    ]
+    # PyTorch's layer_norm has a kernel for the gradient of its input, and one for those of weight and bias.
+    left = {"norm" + BACKWARD: 2, PAIRS: 1 / COORDINATES, PAIRS + BACKWARD: 1 / COORDINATES}
+    times = [s.longest(x) * left.get(name, 1) for name, x in named]
     evidence = (
         s.part("written_out", "Unfused", us, "in launches that compute a known function step by step."),
     )  # fmt: skip
     if not named:
         return s.ruled_out("No norm, GELU, softmax, distance or loss is unfused.", *evidence)
-    what = [*dict.fromkeys(name.removesuffix(" backward") for name in found)]
-    kinds = [
-        units.counted(len(each), f"{name} pass", f"{name} passes")
-        if name.endswith("backward")
-        else units.counted(len(each), name)
-        for name, each in found.items()
-    ]
+    what = [*dict.fromkeys(name.removesuffix(BACKWARD) for name in found)]
+    kinds = [units.counted(len(each), name) for name, each in found.items()]
     return s.finding(
-        f"{units.listed(kinds)} {'take' if len(named) > 1 else 'takes'} {units.counted(len(places), 'launch', 'launches')} and "
+        f"{units.listed(kinds)} {'take' if len(named) > 1 else 'takes'} {units.counted(len(places), 'launch')} and "
         f"{s.of_step(us)} as they are.",
         "medium",
         s.merged([group for _, group in named], times, most=False),

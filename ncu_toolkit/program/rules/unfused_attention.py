@@ -56,14 +56,14 @@ def find(s: StepFacts) -> StepOutcome:
     part = 1 - handed / (s.us(products) or 1.0)
     fused = Edit(drops=frozenset(between), keeps=dict.fromkeys(products, part))
     return s.finding(
-        f"{units.counted(len(found), 'attention pass', 'attention passes')}, forward or backward, run as {launches} kernels. Reading and writing "
+        f"{units.counted(len(found), 'attention pass')}, forward or backward, run as {launches} kernels. Reading and writing "
         f"the score matrix takes {s.of_step(inner)}, and the products around it spend another {units.duration(handed)} writing and reading it.",
         "high" if batched else "medium",
         fused,
         ops=sorted(between | products),
         evidence=evidence,
         arithmetic=(
-            f"A fused kernel needs none of the {units.counted(len(between), 'launch', 'launches')} between the products: {units.duration(inner)}.",
+            f"A fused kernel needs none of the {units.counted(len(between), 'launch')} between the products: {units.duration(inner)}.",
             f"The products also write and read the scores, as the softmax does in {units.duration(soft)}: at most {units.duration(handed)} "
             f"of their time goes.",
         ),

@@ -306,7 +306,7 @@ class TraceBuilder:
         launches = sum(call[2] in ("launch", "graph") for call in self.calls)
         if not launches or any(work.kind == "kernel" for work in self._ops):
             return ""
-        return f"although the host made {units.counted(launches, 'launch', 'launches')}: likely the driver did not let the profiler see the GPU"
+        return f"although the host made {units.counted(launches, 'launch')}: likely the driver did not let the profiler see the GPU"
 
     @property
     def empty(self) -> bool:

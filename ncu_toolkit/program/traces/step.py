@@ -133,7 +133,7 @@ class _Run:
         most = np.flatnonzero(where == np.argmax(np.bincount(where, time)))
         self.process, self.device = int(process[most[0]]), int(device[most[0]])
         processes, devices = len(np.unique(places >> 16)), len(np.unique(device))
-        self.others = [units.counted(processes, "process", "processes")] * (processes > 1)
+        self.others = [units.counted(processes, "process")] * (processes > 1)
         self.others += [units.counted(devices, "GPU")] * (devices > 1)
         self.starts, self.start, self.end = start, start[most], end[most]
         self.code, self.time, self.kernel = code[most], time[most], kernel[most]
@@ -584,7 +584,7 @@ class _Run:
             return [window for window, each in zip(windows, out, strict=True) if not each]
 
         if not same.all():
-            windows = leave([not each for each in same], "with other work", "stretch", "stretches")
+            windows = leave([not each for each in same], "with other work", "stretch")
         took = np.array([window.us for window in windows])
         loads = np.sort([call.start for call in self.trace.calls if call.kind == "load"])
         ends = np.array([(window.start, window.end) for window in windows])

@@ -141,5 +141,5 @@ def layout(found: Mapping[int, Access], sizes: Mapping[int, int], conflicting: A
     # padding by a vector costs an eighth of such a row and more, a swizzle nothing
     if widest > WORD:
         ways.reverse()
-    of = counted(len(tile), "shared access", "shared accesses")
+    of = counted(len(tile), "shared access")
     return f"{', or '.join(ways)}: all {of} are then free of conflicts" if ways else ""

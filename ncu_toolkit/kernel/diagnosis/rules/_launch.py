@@ -603,13 +603,8 @@ def is_widening(sass: str) -> bool:
     # The selector's lowest digit picks the lowest byte: 0 to 3 of the first operand, 4 to 7 of the last.
     low, next_low, high, top = (int(digit) for digit in reversed(found[2].zfill(4)))
     zeros = range(4) if found[1] == "RZ" else range(4, 8)
-    return (
-        low in zeros
-        and next_low in zeros
-        and high not in zeros
-        and high % 2 == 0
-        and top == high + 1
-    )
+    below = low in zeros and next_low in zeros
+    return below and high not in zeros and high % 2 == 0 and top == high + 1
 
 
 def _bfloat16(k: Kernel) -> list[Instruction]:
@@ -618,15 +613,12 @@ def _bfloat16(k: Kernel) -> list[Instruction]:
     if not candidates:
         return []
     flow = attribution.flow_of(table)
-    used: set[int] = set()
-    for i, row in enumerate(table):
-        if row.executed and (attribution.kind(row.opcode) == "fp32" or row.base == "STS"):
-            used.update(
-                j
-                for register in flow.reads[i]
-                for j in flow.sources(i, register)
-                if j in candidates
-            )
+    users = (
+        i
+        for i, row in enumerate(table)
+        if row.executed and (attribution.kind(row.opcode) == "fp32" or row.base == "STS")
+    )
+    used = candidates & set[int]().union(*map(flow.made_from, users))
     return [table[i] for i in sorted(used) if _of_load(flow, i)]
 
 
@@ -635,9 +627,7 @@ def _of_load(flow: attribution.Flow, index: int) -> bool:
     on its way."""
     waiting = {index}
     for _ in range(_STEPS):
-        waiting = {
-            j for i in waiting for register in flow.reads[i] for j in flow.sources(i, register)
-        }
+        waiting = set[int]().union(*map(flow.made_from, waiting))
         if any(attribution.base(flow.code[j].opcode) in ("LDG", "LD", "LDS") for j in waiting):
             return True
         waiting = {j for j in waiting if attribution.base(flow.code[j].opcode) in _MOVES}

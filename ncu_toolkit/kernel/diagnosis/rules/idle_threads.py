@@ -108,11 +108,8 @@ def _blocks(k: Kernel, few: Evidence, part: range, measured: Given) -> Outcome:
     """Blocks that skip the part where the time goes, or reach no memory, for which no part is given.
     Without them what all execute is that much less."""
     inside = k.instructions[part.start : part.stop]
-    stalls = {
-        reason: keep(1 - sum(row.samples.get(reason, 0) for row in inside) / total, few.value)
-        for reason in k.model.stalls
-        if (total := sum(row.samples.get(reason, 0) for row in k.instructions))
-    }
+    sampled = [x for x in k.model.stalls if k.sampled_at(x, range(len(k.instructions)))]
+    stalls = {reason: keep(1 - k.sampled_at(reason, part), few.value) for reason in sampled}
     words = f"Only {percent(few.value)} of the blocks have work: the others skip the code where most of the time is spent."
     if not inside:
         words = f"No more than {percent(few.value)} of the blocks have work: the others neither read nor write memory."

@@ -90,10 +90,12 @@ def find(k: Kernel) -> Outcome:
     # goes in proportion to the sectors.
     dram = min(1.0, asked / moved) if moved and asked else 1 - part
     address_work = 1 - min(1.0, addresses / integer) if integer else 1.0
+    # Loads from it are waited for, and stores to it need at once what a register could take whenever it comes.
+    late = k.blame("long_scoreboard", "local") + k.sampled_at("long_scoreboard", k.places("local"))
     removal = Removal(
         "without local memory",
         stalls=k.shrink(0.0, ("local",), "lg_throttle", "mio_throttle")
-        | {"long_scoreboard": 1 - _late_part(k), "drain": 1 - part},
+        | {"long_scoreboard": max(0.0, 1 - late), "drain": 1 - part},
         loads=dict.fromkeys(("l1_tag", "l1_data", "l1_writeback", "l1", "l2", "fill"), 1 - part)
         | {"lsu": 1 - k.pipe_part("local", part), "dram": dram}
         | dict.fromkeys(("alu", "fmaheavy"), address_work)
@@ -192,13 +194,6 @@ def _advice(k: Kernel, where: Where | None) -> tuple[str, ...]:
     if where == "array" and not triton:
         return (second,)
     return (first,) if where in ("spills", "calls") and not triton else (first, second)
-
-
-def _late_part(k: Kernel) -> float:
-    """Part of the long-scoreboard waiting that goes with local memory: for loads from it, and at stores
-    to it, which need their value at once where a register could take it whenever it comes."""
-    at_stores = k.sampled_at("long_scoreboard", k.places("local"))
-    return min(1.0, k.blame("long_scoreboard", "local") + at_stores)
 
 
 def _unneeded(k: Kernel) -> tuple[float, float]:

@@ -127,7 +127,7 @@ def together(k: Kernel) -> Finding:
     """What is known of a range or graph that was profiled as one."""
     launch = k.launch
     if launch.inside:
-        what = f"{units.counted(len(launch.inside), 'launch', 'launches')} of {units.counted(len(set(launch.inside)), 'kernel')} were"
+        what = f"{units.counted(len(launch.inside), 'launch')} of {units.counted(len(set(launch.inside)), 'kernel')} were"
     else:
         what = f"The report does not show which launches are in this {launch.workload}. It was"
     moved, share = k["dram_bytes"], k["dram_utilization"]
