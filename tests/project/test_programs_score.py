@@ -89,7 +89,7 @@ def test_each_cause_is_compared_with_its_label(folder: Path) -> None:
     assert found[BOUND].rank is None
     text = score.document(programs, every=True)
     assert "| ncu-toolkit | 2 | 1 (50%) |" in text
-    assert "Our first is the label or what it also accepts: 2 of 2." in text
+    assert "Our first is the label or what it also accepts: 2 of 2; skill " in text
     assert "saving whatever the cause: skill " in text
     assert "promised more than 10%: 0 of 1." in text
     assert "Profiling took at most three times the program and 30 s for 3 of 3." in text
