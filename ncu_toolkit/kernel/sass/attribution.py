@@ -181,9 +181,8 @@ class Flow:
         stores = self._of("global", "shared", "atomic", "shuffle")
         return closure(stores, lambda i: self.made_from(i, values=True))
 
-    def into_addresses(self) -> frozenset[int]:
-        """Instructions whose results end, through registers, in the address of a global access."""
-        accesses = self._of("global")
+    def into_addresses(self, accesses: Iterable[int]) -> frozenset[int]:
+        """Instructions whose results end, through registers, in the address of one of `accesses`."""
         made = [self.made_from(i) - self.made_from(i, values=True) for i in accesses]
         return closure(set[int]().union(*made), self.made_from)
 
@@ -205,13 +204,13 @@ class Flow:
         """Where loops step through the addresses of `accesses`: their jumps and tests that no data decides, and
         their loads of constants. With constant indices there are none: constants are then operands."""
         loops = [range(i, j + 1) for j, to in self.graph.targets.items() for i in to if i <= j]
-        found = (self.made_from(i) - self.made_from(i, values=True) for i in accesses)
-        steps = (j for j in closure(set().union(*found), self.made_from) if j in self.made_from(j))
+        steps = [j for j in self.into_addresses(accesses) if j in self.made_from(j)]
         through = {min((x for x in loops if j in x), key=len, default=range(0)) for j in steps}
         inside, data = frozenset[int]().union(*through), {*self._of(*_BRINGS_DATA)}
         jumps = [i for i in inside if base(self.code[i].opcode) in JUMPS]
         tests = ((i, self._writer_of_guard(i)) for i in jumps)
-        control = [{i, j} for i, j in tests if j and not data & closure([j], self.made_from)]
+        known = [(i, j) for i, j in tests if j is not None]
+        control = [{*pair} for pair in known if not data & closure(pair[1:], self.made_from)]
         return frozenset[int]().union(*control), inside.intersection(self._of("constant"))
 
 

@@ -181,7 +181,8 @@ def _on_data(k: Kernel) -> float | None:
     if not total:
         return None
     flow = attribution.flow_of(k.instructions)
-    data = flow.on_loaded_values() | (flow.into_stored_values() - flow.into_addresses())
+    addresses = flow.into_addresses(k.places("global"))
+    data = flow.on_loaded_values() | (flow.into_stored_values() - addresses)
     return sum(n for i, n in rows if i in data) / total
 
 
