@@ -93,10 +93,23 @@ ALONE: Final = BUSY
 #: remainder), and all of its instructions with checks and branches: code of nvcc for Volta to Hopper.
 DIVISION: Final = 8
 DIVISION_IN_ALL: Final = 16
-#: Instructions that a division and a root have less in single precision beside the one that begins them,
-#: and what of it is arithmetic: of nvcc 13 for sm_90, with checks, 16 against 11 (a reciprocal 13
-#: against 9), and 18 against 10.
-SHORTER: Final[Mapping[str, tuple[int, int]]] = {"MUFU.RCP64H": (4, 3), "MUFU.RSQ64H": (7, 4)}
+#: What a function has less in single precision for each instruction that only it has: instructions, those that
+#: are arithmetic, and the literals among what it moves. A division and a root, with checks: 16 instructions
+#: against 11 (a reciprocal 13 against 9), and 18 against 10. Beside literals an exponential, at its rounding by
+#: 1.5 * 2^52, has 21 against 8, a logarithm 55 against 26 at its scaling by 2^54 (a division is one of them), a
+#: sine 31 against 26 at its test against 2^31 (two of them convert). A power, known by its first coefficient, has
+#: 143 against 62, with a logarithm and an exponential in them. Of nvcc 13 for sm_90, on the path usually taken.
+SHORTER: Final[Mapping[str, tuple[int, int, int]]] = {
+    r"MUFU\.RCP64H": (4, 3, 0),
+    r"MUFU\.RSQ64H": (7, 4, 0),
+    r" 6\.7553994\d*e\+15": (13, 9, 26),
+    r" 1\.8014398\d*e\+16": (25, 12, 27),
+    r" 2\.1474836\d*e\+09": (3, 5, 12),
+    "7d2cafe2": (39, 21, 0),
+}
+#: A sine's coefficients come from a table by three loads of 16 bytes a lane: four passes through L1 each.
+SINE: Final = r" 2\.1474836\d*e\+09"
+SINE_PASSES: Final = 12
 DIVIDES: Final = Threshold(0.25, "as multiplications they would take an eighth, so that a fifth of the FP64 work goes")  # fmt: skip
 #: A division by a literal, a parameter or what is the same for all lanes.
 BY_CONSTANT: Final = re.compile(r"MUFU\.RCP64H\S* R\d+, -?(\d|c\[|UR)")
@@ -199,18 +212,24 @@ def _in_single(
     # A float's literal is part of its instruction, a double's is moved into a pair of registers first.
     moves = sum(r.executed or 0 for r in k.instructions if LITERAL_MOVE.search(r.sass))
     literals = min(float(moves), LITERAL_MOVES * arithmetic)
-    terms = literals / LITERAL_MOVES * (1 - TERMS_LEFT)
-    starts = [
-        (row.warps, *SHORTER[x]) for row in k.rows for x in SHORTER if row.opcode.startswith(x)
-    ]
-    replaced *= max(0.0, 1 - (terms + sum(n * less for n, _, less in starts)) / arithmetic)
-    gone = converting + literals + terms + sum(n * less for n, less, _ in starts)
-    instructions = max(0.0, 1 - gone / k.total)
+    code = [(r.sass, float(r.executed)) for r in k.instructions if r.executed]
+    code = code or [(row.opcode, row.warps) for row in k.rows]
+    calls = {x: sum(n for text, n in code if re.search(x, text)) for x in SHORTER}
+    less, computed, moved = (sum(n * SHORTER[x][i] for x, n in calls.items()) for i in range(3))
+    terms = max(0.0, literals - moved) / LITERAL_MOVES * (1 - TERMS_LEFT)
+    replaced *= max(0.0, 1 - (terms + computed) / arithmetic)
+    instructions = max(0.0, 1 - (converting + literals + terms + less) / k.total)
+    tables = calls[SINE] * SINE_PASSES / k.device.sm_count if k.device.sm_count else 0.0
+    loads = {
+        name: max(0.0, 1 - tables / k.model.loads[name])
+        for name in ("l1_data", "l1_writeback")
+        if tables and name in k.model.loads
+    }
     wait = instructions * keep(k.blame("wait", "fp64"), WAIT_LEFT)
     return Removal(
         "in single precision",
         stalls={reason: 1 - share for reason, share in claimed.items()} | {"wait": wait},
-        loads={"fp64": 0.0, "xu": 1 - (converting / special if special else 0.0)},
+        loads=loads | {"fp64": 0.0, "xu": 1 - (converting / special if special else 0.0)},
         instructions=instructions,
         added={"fma": replaced} if "fma" in k.model.loads else {},
     )
