@@ -71,6 +71,10 @@ def of_code(found: static.StaticAnalysis, sources: Mapping[str, str] | None = No
     parts += [f"{name}={value}" for name, value in found.parameters.items()]
     if found.nothing:
         parts.append(f"{found.nothing}.")
+    # What the code leaves open, in one line.
+    asked = [each for kernel in found.kernels for each in kernel.unknown]
+    about = dict.fromkeys(small(title(name)) for each in asked for name in each.bottlenecks)
+    other = f", and whether one of these is its limit: {', '.join(about)}" if about else ""
     left = len(found.kernels) - len(shown)
     note = f"Loops and code of {counted(left, 'kernel')} with the same causes are in --format json."
     return Answer(
@@ -80,7 +84,7 @@ def of_code(found: static.StaticAnalysis, sources: Mapping[str, str] | None = No
         notes=(note,) if left else (),
         tables=tuple(tables),
         code=tuple(code),
-        points=_open_questions(found),
+        points=(f"Only a profile shows how long the kernel takes{other}.",),
         charts=tuple(charts),
     )
 
@@ -117,15 +121,6 @@ def _spilled(kernel: static.KernelAnalysis) -> str:
     if kernel.spill_stores is None:
         return units.NOT_AVAILABLE
     return units.si(kernel.spill_stores + (kernel.spill_loads or 0), "B")
-
-
-def _open_questions(found: static.StaticAnalysis) -> tuple[str, ...]:
-    """What the code leaves open, in one line."""
-    asked = [each for kernel in found.kernels for each in kernel.unknown]
-    about = dict.fromkeys(small(title(name)) for each in asked for name in each.bottlenecks)
-    times = "Only a profile shows how long the kernel takes"
-    other = f", and whether one of these is its limit: {', '.join(about)}" if about else ""
-    return (f"{times}{other}.",)
 
 
 def _card(

@@ -151,7 +151,11 @@ def between(before: Profile, after: Profile, most: int | None = None) -> Differe
     table, those that moved most, and no listing."""
     same_gpu = before.device.name == after.device.name
     points = [visible(text) for text in compare.comparability(before, after)]
-    instructions, moved = _instructions(before, after), changes(before, after, _BYTES)
+    # All instructions, then the opcodes whose counts moved most.
+    opcodes = filter(_moved, changes(before, after, compare.OPCODES))
+    instructions = changes(before, after, ("instructions",))
+    instructions += sorted(opcodes, key=lambda each: -abs(each.moved))[:_ROWS]
+    moved = changes(before, after, _BYTES)
     if most:
         moved += [*instructions[:1], *changes(before, after, _LAUNCH)]
         moved = sorted(filter(_moved, moved), key=_by_ratio)[:most]
@@ -319,13 +323,6 @@ def _points(old: float, new: float, whole: bool) -> str:
     """How far a share (0-1) moved, in points of a percent; or by how many `whole` ones shown."""
     moved = round(100 * new) - round(100 * old) if whole else round(100 * (new - old))
     return f"{moved:+d} point{'' if abs(moved) == 1 else 's'}" if moved else SAME
-
-
-def _instructions(before: Profile, after: Profile) -> list[Change]:
-    """All instructions, then the opcodes whose counts moved most."""
-    total = changes(before, after, ("instructions",))
-    opcodes = filter(_moved, changes(before, after, compare.OPCODES))
-    return [*total, *sorted(opcodes, key=lambda each: -abs(each.moved))[:_ROWS]]
 
 
 def _moved(change: Change) -> bool:

@@ -617,7 +617,10 @@ def _adopt(session: Session, stem: str, reporter: Reporter) -> None:
         if not whole:
             reporter.note(f"{path.name} was cut off within its first launch. It is kept as {kept}")
             return
-        data = _whole_launches(data, frame)
+        # Up to its last whole launch: code that follows is of launches that were lost.
+        last = max(index for index, block in enumerate(frame.blocks) if block.results)
+        ends = [*(block.offset for block in frame.blocks[1:]), frame.intact_bytes]
+        data = data[: ends[last]]
         write_atomic(path, data)
         reporter.note(
             f"{path.name} was cut off. Its {whole} whole launches are kept, the rest is in {kept}"
@@ -641,13 +644,6 @@ def _steps(session: Session, stem: str) -> Iterator[tuple[RunCase, str, str]]:
         case = session.run.case(planned[step.case].marker) if step.case < len(planned) else None
         if case is not None:
             yield case, step.state, step.message
-
-
-def _whole_launches(data: bytes, frame: framing.Framing) -> bytes:
-    """A cut report up to its last whole launch: code that follows is of launches that were lost."""
-    last = max(index for index, block in enumerate(frame.blocks) if block.results)
-    ends = [*(block.offset for block in frame.blocks[1:]), frame.intact_bytes]
-    return data[: ends[last]]
 
 
 def holds(data: bytes, marker: str) -> bool:

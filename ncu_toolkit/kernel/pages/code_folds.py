@@ -240,7 +240,10 @@ def _peak(profile: Profile, live: Liveness) -> str:
     time and it is not known which one has the peak."""
     row = profile.instructions[live.peak_index]
     taken, whose = profile.launch.registers, "the compiler allocated"
-    if groups := _set_at_run_time(profile.instructions):
+    # The numbers of registers that groups of warps ask for with setmaxnreg.
+    rows = (each for each in profile.instructions if each.opcode.startswith(_SET))
+    asked = {each.sass.rpartition(" ")[2] for each in rows}
+    if groups := {int(number, 16) for number in asked if number.startswith("0x")}:
         enough = [number for number in groups if number >= live.peak]
         if len(enough) != 1:
             return ""
@@ -253,12 +256,6 @@ def _peak(profile: Profile, live: Liveness) -> str:
         else ""
     )
     return visible(f"Register use peaks at {where} ({row.opcode}): {held}{most}.")
-
-
-def _set_at_run_time(rows: Sequence[Instruction]) -> set[int]:
-    """The numbers of registers that groups of warps ask for with setmaxnreg."""
-    asked = (row.sass.rpartition(" ")[2] for row in rows if row.opcode.startswith(_SET))
-    return {int(number, 16) for number in asked if number.startswith("0x")}
 
 
 @dataclass

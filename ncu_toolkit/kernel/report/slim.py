@@ -146,9 +146,6 @@ def _kernels(elf: bytes, found: list[messages.Section]) -> Iterator[bytes]:
 
 def _is_of(section: bytes, kernels: Container[bytes]) -> bool:
     """Whether a section belongs to one of some kernels: `.text.NAME`, `.nv.info.NAME`."""
-    at = section.find(b".", 1)
-    while at >= 0:
-        if section[at + 1 :] in kernels:
-            return True
-        at = section.find(b".", at + 1)
-    return False
+    return any(
+        section[at:] in kernels for at in range(2, len(section) + 1) if section[at - 1] == ord(".")
+    )

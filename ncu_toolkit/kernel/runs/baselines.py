@@ -129,16 +129,13 @@ def saved() -> tuple[tuple[Path, Run | ToolkitError], ...]:
     for path in root().glob(f"*/{_EARLIER}"):
         if path.parent not in found:
             try:
-                found[path.parent] = _read_earlier(path)
+                plain = store.read_json(path, "baseline", dict[str, Any])
+                known = dict.fromkeys(("id", "title"), path.parent.name)
+                plain |= {**known, "report_files": plain.get("files")}
+                found[path.parent] = from_plain(Run, plain, str(path))
             except ToolkitError as error:
                 found[path.parent] = error
     return tuple((at, found[at]) for at in sorted(found) if not at.name.startswith("."))
-
-
-def _read_earlier(path: Path) -> Run:
-    plain = store.read_json(path, "baseline", dict[str, Any])
-    known = {"id": path.parent.name, "title": path.parent.name, "report_files": plain.get("files")}
-    return from_plain(Run, {**plain, **known}, str(path))
 
 
 def find(name: str) -> Path:
