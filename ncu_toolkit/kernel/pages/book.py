@@ -359,7 +359,12 @@ class Book:
                 for state in ("flushed", "warm")
             )
             others = spellings[family, size, dtype, rung]
-            label = rung if len(others) == 1 else f"{rung} ({_differing(parameters, others)})"
+            differing = ", ".join(
+                f"{name} {value}"
+                for name, value in parameters
+                if any(dict(other).get(name) != value for other in others)
+            )
+            label = rung if len(others) == 1 else f"{rung} ({differing})"
             entries.append(
                 Entry(
                     self,
@@ -516,16 +521,6 @@ class Book:
 def _place(profile: Profile) -> tuple[int, int, int]:
     index = profile.context.launch_index if profile.context else 0
     return index, profile.origin.range_index, profile.origin.action_index
-
-
-def _differing(
-    parameters: tuple[tuple[str, int], ...], others: set[tuple[tuple[str, int], ...]]
-) -> str:
-    return ", ".join(
-        f"{name} {value}"
-        for name, value in parameters
-        if any(dict(other).get(name) != value for other in others)
-    )
 
 
 def _free(name: str, taken: set[str]) -> str:

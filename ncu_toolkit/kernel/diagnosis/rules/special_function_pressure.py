@@ -28,7 +28,6 @@ C++ Best Practices Guide, "Math Libraries".
 """
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from ncu_toolkit.base.model import Location
@@ -116,7 +115,15 @@ def _fast(k: Kernel, places: tuple[Location, ...]) -> tuple[str, ...]:
         numba=("Use @cuda.jit(fastmath=True) if it is accurate enough.",),
         warp='Use the module option "fast_math" (wp.set_module_options) if it is accurate enough.',
     )
-    return () if _lines_have(k, places, FAST) and FAST.search(fast[0]) else fast
+    # Whether each source line at `places` has one: advice to write that has been followed. False where
+    # the report holds no text of them.
+    texts = []
+    for at in places:
+        lines = k.profile.sources.get(at.file, "").splitlines()
+        if 0 < at.line <= len(lines):
+            texts.append(lines[at.line - 1])
+    followed = bool(texts) and all(FAST.search(text) for text in texts)
+    return () if followed and FAST.search(fast[0]) else fast
 
 
 def in_code(facts: KernelFacts) -> StaticFinding | None:
@@ -139,14 +146,3 @@ def in_code(facts: KernelFacts) -> StaticFinding | None:
         "The XU pipe is the busiest, with MUFU in the mix.",
         used, "special-function instructions",
     )  # fmt: skip
-
-
-def _lines_have(k: Kernel, places: Sequence[Location], pattern: re.Pattern[str]) -> bool:
-    """Whether each source line at `places` has what a pattern finds: advice to write that has been
-    followed. False where the report holds no text of them."""
-    texts = []
-    for at in places:
-        lines = k.profile.sources.get(at.file, "").splitlines()
-        if 0 < at.line <= len(lines):
-            texts.append(lines[at.line - 1])
-    return bool(texts) and all(pattern.search(text) for text in texts)
