@@ -22,7 +22,7 @@ import msgspec
 from ncu_toolkit.base.core.errors import InputProblem
 from ncu_toolkit.base.core.safe import visible
 from ncu_toolkit.base.model.profile import Extents
-from ncu_toolkit.program.model import OTHER_WORK_US, Trace
+from ncu_toolkit.program.model import OTHER_WORK_US, OpKind, Trace
 from ncu_toolkit.program.traces.builder import (
     MODULE,
     STEP,
@@ -40,7 +40,7 @@ from ncu_toolkit.program.traces.classes import exchange_kind
 _CATEGORIES: Final = {
     "kernel": "kernel", "Kernel": "kernel",
     "gpu_memcpy": "copy", "Memcpy": "copy",
-    "gpu_memset": "set", "Memset": "set",
+    "gpu_memset": "copy", "Memset": "copy",
     "cuda_runtime": "call", "cuda_driver": "call", "Runtime": "call",
     "cpu_op": "operator", "Operator": "operator",
     "user_annotation": "range",
@@ -288,11 +288,8 @@ class _Events:
         host = {"HtoD": source, "DtoH": to}.get(path, "")
         pinned = {"Pinned": True, "Pageable": False}.get(host)
         where, size = self._where(event, args), figure(args.bytes)
-        self._to.op(GpuWork(start, end, "copy", **where, size=size, path=path, pinned=pinned))
-
-    def _set(self, event: _Event, args: _Arguments, start: int | None, end: int | None) -> None:
-        where, size = self._where(event, args), figure(args.bytes)
-        self._to.op(GpuWork(start, end, "set", **where, size=size))
+        kind: OpKind = "set" if event.cat.lower().endswith("memset") else "copy"
+        self._to.op(GpuWork(start, end, kind, **where, size=size, path=path, pinned=pinned))
 
     def _where(self, event: _Event, args: _Arguments) -> dict[str, Any]:
         device = args.device if type(args.device) is int else whole(event.pid)

@@ -256,33 +256,27 @@ class _Database:
         )
 
     def _copies(self) -> None:
-        common = ("start", "end", *_WHERE, "bytes", "graphNodeId")
-        for *row, kind, source, to in self._select(
-            f"{_ACTIVITY}MEMCPY", *common, "copyKind", "srcKind", "dstKind"
-        ):
-            path = _PATHS.get(kind, "") if type(kind) is int else ""
-            host = source if path == "HtoD" else to if path == "DtoH" else None
-            pinned = _PINNED.get(host) if type(host) is int and kind in (1, 2) else None
-            self._moved("copy", row, path, pinned)
-        for set_ in self._select(f"{_ACTIVITY}MEMSET", *common):
-            self._moved("set", set_)
-
-    def _moved(
-        self, kind: OpKind, row: Sequence[Any], path: str = "", pinned: bool | None = None
-    ) -> None:
-        start, end, process, device, stream, correlation, size, node = row
-        where = self._where(process, device, stream, correlation)
-        work = GpuWork(start, end, kind, **where, size=figure(size), node=whole(node))
-        self._to.op(work._replace(path=path, pinned=pinned))
+        """Copies, and sets of memory, which have no path."""
+        columns = ("bytes", "graphNodeId", "copyKind", "srcKind", "dstKind")
+        tables: dict[OpKind, str] = {"copy": "MEMCPY", "set": "MEMSET"}
+        for what, table in tables.items():
+            for start, end, *where, size, node, kind, source, to in self._select(
+                f"{_ACTIVITY}{table}", "start", "end", *_WHERE, *columns
+            ):
+                path = _PATHS.get(kind, "") if type(kind) is int else ""
+                host = source if path == "HtoD" else to if path == "DtoH" else None
+                pinned = _PINNED.get(host) if type(host) is int and kind in (1, 2) else None
+                work = GpuWork(start, end, what, **self._where(*where), path=path, pinned=pinned)
+                self._to.op(work._replace(size=figure(size), node=whole(node)))
 
     def _graphs(self) -> None:
         """Launches of CUDA graphs that were recorded as a whole."""
         rows = [*self._select(f"{_ACTIVITY}GRAPH_TRACE", "start", "end", *_WHERE, "graphId")]
-        for start, end, process, device, stream, correlation, graph in rows:
+        for start, end, *where, graph in rows:
             name = f"CUDA graph {whole(graph)}"
             shape = LaunchShape(name, None, None, function=name, workload="graph")
-            where = self._where(process, device, stream, correlation)
-            self._to.op(GpuWork(start, end, "kernel", self._to.shape(shape), **where))
+            place = self._to.shape(shape)
+            self._to.op(GpuWork(start, end, "kernel", place, **self._where(*where)))
         if rows:
             self._to.notes.append(
                 "CUDA graphs were recorded as a whole: their kernels are not known. `nsys profile --cuda-graph-trace=node` records them."
