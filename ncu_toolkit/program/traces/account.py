@@ -248,11 +248,9 @@ class _Held:
 
     def __init__(self, trace: Trace) -> None:
         self.reads = {op.call for op in trace.ops if op.path == "DtoH"}
-
-        def queued(call: Call) -> bool:
-            return call.kind in ("copy", "set") and call.end - call.start <= _QUEUED_NS
-
-        held = [x for x in enumerate(trace.calls) if x[1].kind in _HOLDS and not queued(x[1])]
+        least = {"copy": _QUEUED_NS, "set": _QUEUED_NS}  # a shorter one only queued its work
+        able = (x for x in enumerate(trace.calls) if x[1].kind in _HOLDS)
+        held = [x for x in able if x[1].end - x[1].start > least.get(x[1].kind, -1)]
         held.sort(key=lambda each: each[1].end)
         self.threads = grouped(held, lambda each: (each[1].process, each[1].thread))
 

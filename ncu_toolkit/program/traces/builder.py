@@ -129,9 +129,7 @@ def own_code(file: str) -> bool:
         return True
     if not file or "<" in file or INSTALLED.match(file):
         return False
-    top = re.split(r"[/\\]", file)[0].removesuffix(".py")
-    if not top:  # an absolute path
-        return True
+    top = re.split(r"[/\\]", file)[0].removesuffix(".py")  # empty of an absolute path
     return top not in _PACKAGES and (top in _USUAL or top not in sys.stdlib_module_names)
 
 
@@ -359,7 +357,11 @@ class TraceBuilder:
             names=tuple(self.names),
             lines=tuple(lines),
             callers=tuple(callers),
-            samples=self._sampled(zero),
+            samples=tuple(
+                Sample(max(0, start - zero), end - zero, *rest)
+                for start, end, *rest in sorted(self._samples)
+                if end > zero  # what ran before the first event is left out
+            ),
             stacks=tuple(self._stacks),
             frames=tuple(
                 PythonFrame(name, labels[file], line) for name, file, line in self._frames
@@ -382,14 +384,6 @@ class TraceBuilder:
                 *outer, line = (lines[f"{labels[file]}:{number}"] for file, number in running)
                 line_of[call] = line, callers[tuple(outer)] if outer else -1
         return (labels, lines, callers), line_of
-
-    def _sampled(self, zero: int) -> tuple[Sample, ...]:
-        """The samples since the first event; what ran before it is left out."""
-        return tuple(
-            Sample(max(0, start - zero), end - zero, *rest)
-            for start, end, *rest in sorted(self._samples)
-            if end > zero
-        )
 
     def _note_left_out(self) -> None:
         for what, number in self.left_out.items():

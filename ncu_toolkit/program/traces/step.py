@@ -520,14 +520,13 @@ class _Run:
             left.append(f"{units.duration(after / 1e3)} after the last step")
         took = np.array([window.us for window in kept])
         low, high = np.percentile(took, (10, 90))
-        typical = self._typical(kept, took)
         middle = float(np.median(took))
         which = f"; of {' and '.join(self.others)}, this is where the kernels take most time"
         text += f"{'; left out: ' * bool(left)}{units.listed(left)}{which * bool(self.others)}."
         return Step(
             trace=self.trace,
             windows=tuple(kept),
-            typical=typical,
+            typical=self._typical(kept, took),
             how=how,
             description=text,
             covered=covered / max(ends - kept[0].start, covered, 1),
