@@ -180,9 +180,8 @@ def may_profile() -> bool:
 
 def _module_version() -> str:
     """Version of the report module in use. Raises EnvironmentProblem without one."""
-    if own := str(getattr(ncu_action.module(), "__version__", "")):
-        return own
-    return _version_of("ncu-report", _BUNDLED)
+    own = str(getattr(ncu_action.module(), "__version__", ""))
+    return own or _version_of("ncu-report", _BUNDLED)
 
 
 def _version_of(package: str, otherwise: str = "not found") -> str:
@@ -193,7 +192,6 @@ def _version_of(package: str, otherwise: str = "not found") -> str:
 
 
 def _module() -> MachineCheck:
-    ncu_action.module()
     return _ok(f"ncu-report {_module_version()}")
 
 

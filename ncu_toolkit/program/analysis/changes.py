@@ -125,9 +125,8 @@ class StepChange:
         predicted: below, inside or above. None where the step is not faster beyond chance, or the
         change is of something else: the cause is still there."""
         first, time = next(iter(self.old.costly), None), self.pair.time
-        if first is None or time is None or time.certain_change >= 0 or self.pair.gpus:
-            return None
-        if self.doubtful:
+        other = self.pair.gpus or self.doubtful
+        if first is None or time is None or time.certain_change >= 0 or other:
             return None
         left = next((x for x in self.new.costly if _cause(x) == _cause(first)), None)
         if left and left.ceiling_us * self.scales[1] > _GONE * first.ceiling_us * self.scales[0]:

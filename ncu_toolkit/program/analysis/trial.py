@@ -162,8 +162,7 @@ def compare_printed(
             compared += 1
             for value in others:
                 apart = min(_apart(value, each) for each in values)
-                apart = 0.0 if apart <= spread else apart
-                if apart > worst:
+                if apart > max(spread, worst):
                     worst, example = apart, _both(values[0], value)
     if worst > max(tolerance, 0.0):
         far = "no number" if math.isinf(worst) else f"{units.percent(worst, 2)} apart"
