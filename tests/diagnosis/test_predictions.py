@@ -3,13 +3,18 @@ reciprocals, constants, integers that are the work."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import diagnosis_cases as cases
 import pytest
 
 from ncu_toolkit.base.model import Finding
+from ncu_toolkit.kernel.build.nvcc import compile_file
 from ncu_toolkit.kernel.diagnosis.engine import diagnose
+from ncu_toolkit.kernel.diagnosis.rules.double_precision import SHORTER
+from ncu_toolkit.kernel.sass.disassembly import disassemble
 
 
 def outcome(bottleneck: str, case: dict[str, Any]) -> Any:
@@ -170,3 +175,50 @@ def test_a_chain_that_brings_in_a_constant_at_each_step() -> None:
     assert not isinstance(result, Finding) or "for constants" not in result.summary, (
         "a short launch waits for its parameters"
     )
+
+
+#: Of each function: a division, a root, an exponential, a logarithm, a sine and a power, by their marks.
+FUNCTIONS = {"exp": (0, 0, 1, 0, 0, 0), "log": (1, 0, 0, 1, 0, 0), "sin": (0, 0, 0, 0, 1, 0), "pow": (1, 0, 1, 1, 0, 1)}  # fmt: skip
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_functions_in_double_are_known_by_one_instruction_each(arch: str, tmp_path: Path) -> None:
+    """Compiled code of each architecture holds a function's marks once; in single precision none."""
+    kernel = 'extern "C" __global__ void {0}({1}* x) {{ x[threadIdx.x] = {2}; }}\n'
+    calls = {name: f"{name}(x[threadIdx.x]{', x[32]' * (name == 'pow')})" for name in FUNCTIONS}
+    source = tmp_path / "functions.cu"
+    source.write_text(
+        "".join(
+            kernel.format(f"in_{kind}_{name}", kind, call)
+            for name, call in calls.items()
+            for kind in ("double", "float")
+        )
+    )
+    code = {each.name: each.lines for each in disassemble(compile_file(source, arch).path)}
+    for name, marks in FUNCTIONS.items():
+        for kind, expected in {"double": marks, "float": (0,) * len(marks)}.items():
+            texts = [row.sass for row in code[f"in_{kind}_{name}"]]
+            counts = tuple(sum(bool(re.search(x, text)) for text in texts) for x in SHORTER)
+            assert counts == expected, (kind, name)
+
+
+def test_functions_in_double_are_longer_than_their_constants() -> None:
+    """Issue slots are the limit, and a twentieth of the instructions rounds an exponential's argument: in floats
+    13 instructions of each go beside literals."""
+
+    def saved(sass: str) -> float:
+        rows = [
+            {"sass": sass, "executed": 2_500_000},
+            {"sass": "IADD3 R1, R2, R3, R4", "executed": 97_500_000},
+        ]
+        case = {
+            "metrics": {"issue_active": 0.9, "fp64_pipe_active": 0.5},
+            "stalls": {"selected": 1.0, "not_selected": 8.0, "math_pipe_throttle": 4.0, "wait": 2.0},
+            "opcodes": {"DFMA": 40_000_000, "DSETP": 2_500_000, "F2F.F64.F32": 5_000_000, "IADD3": 52_500_000}, "instructions": rows,
+        }  # fmt: skip
+        return found("double-precision", case).saved
+
+    plain = saved("DFMA R4, R6, R4, R2")
+    rounded = saved("DFMA R4, R6, R4, 6.75539944105574400000e+15")
+    assert rounded == pytest.approx(plain + 13 * 0.025, abs=0.05)
