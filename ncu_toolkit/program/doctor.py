@@ -72,10 +72,6 @@ def _run(name: str, check: _Look, needed_for: str) -> MachineCheck:
     return replace(found, name=name, needed_for=needed)
 
 
-def _python() -> MachineCheck:
-    return _ok(f"{platform.python_version()}, ncu-toolkit {__version__}")
-
-
 def _driver() -> MachineCheck:
     try:
         text = _DRIVER.read_text(encoding="utf-8")
@@ -191,10 +187,6 @@ def _version_of(package: str, otherwise: str = "not found") -> str:
         return otherwise
 
 
-def _module() -> MachineCheck:
-    return _ok(f"ncu-report {_module_version()}")
-
-
 def _versions() -> MachineCheck:
     """The module reads reports of its own version and older ones."""
     module = _module_version()
@@ -263,13 +255,13 @@ def _recordings() -> MachineCheck:
 
 #: Checks by name, in order, each with the commands that need it.
 _CHECKS: Final[dict[str, tuple[_Look, str]]] = {
-    "Python": (_python, ""),
+    "Python": (lambda: _ok(f"{platform.python_version()}, ncu-toolkit {__version__}"), ""),
     "driver": (_driver, "profile, bench, probe"),
     "GPU": (_gpu, "profile, bench, probe"),
     "ncu": (_ncu, "profile"),
     "counters": (_counters, "profile"),
     "recorder": (_recorder, "a program's step (profile -- PROGRAM, probe)"),
-    "report module": (_module, "reading reports"),
+    "report module": (lambda: _ok(f"ncu-report {_module_version()}"), "reading reports"),
     "versions": (_versions, "reading reports of this ncu"),
     "compiler": (partial(_tool, "nvcc"), "ladders: build, profile, bench"),
     "disassembler": (partial(_tool, "nvdisasm"), "static analysis of compiled kernels"),

@@ -114,8 +114,8 @@ def test_calls_and_ranges_of_impossible_times_are_counted() -> None:
     builder.mark(5, 1, "range", "r")
     builder.op(GpuWork(0, 1, "set"))
     assert builder.trace("a test").notes == (
-        "2 calls have impossible times and are left out.",
-        "1 range has impossible times and is left out.",
+        "Left out for impossible times: 2 calls.",
+        "Left out for impossible times: 1 range.",
     )
 
 

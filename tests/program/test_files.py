@@ -44,7 +44,7 @@ def trace(ops: int = 3) -> Trace:
         names=("cudaLaunchKernel", "ProfilerStep#1", "aten::mm \u202e"),
         lines=("train.py:3",),
         lacks=("memory kinds",),
-        notes=("2 ranges have impossible times and are left out.",),
+        notes=("Left out for impossible times: 2 ranges.",),
     )  # fmt: skip
 
 

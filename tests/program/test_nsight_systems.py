@@ -190,7 +190,7 @@ def test_what_nsys_says_of_lost_events_is_a_note(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_absurd_times_are_left_out_and_reported(tmp_path: Path, bad: dict[str, Any]) -> None:
     found = read(tmp_path, **{f"{ACTIVITY}KERNEL": [KERNEL, {**KERNEL, **bad}]})
-    assert (len(found.ops), found.notes) == (1, ("1 launch has impossible times and is left out.",))
+    assert (len(found.ops), found.notes) == (1, ("Left out for impossible times: 1 launch.",))
 
 
 def test_absurd_values_are_unknown(tmp_path: Path) -> None:

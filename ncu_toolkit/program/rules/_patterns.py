@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import groupby, islice, takewhile
 from typing import Final
 
 from ncu_toolkit.base.core.cache import remembered
@@ -33,8 +33,9 @@ _LETTERS: Final = {
     "rsqrt": "r", "tanh": "t", "erf": "e", "exp": "x", "log": "g", "sum": "S", "max": "M", "copy": "c",
     "where": "w", "gather": "i", "fill": "f", "random": "f", "dropout": "o", "addcmul": "A", "addcdiv": "D", "lerp": "L",
 }  # fmt: skip
-#: Norms of the differences of all pairs of points, and COORDINATES from which on the differences take most of the memory.
+#: Norms of the differences of all pairs of points, sums of products, and COORDINATES from which on such terms take most of the memory.
 PAIRS: Final = "pairwise distance"
+PRODUCT: Final = "matrix product"
 BACKWARD: Final = " backward pass"
 COORDINATES: Final = 16
 #: In the order in which they are looked for. Subtraction is addition with a factor in PyTorch, and division
@@ -44,7 +45,6 @@ _COMPOSED: Final = {
     "softmax": re.compile(r"M[ac]{0,2}xc?Sc?[du]"),
     "norm": re.compile(r"c?p?[mv][aupdmvc]{0,5}[qr][ac]?[ud][uac]{0,2}"),
     "GELU": re.compile(r"(?:u?pu?|u{2,4})autau{1,2}|[ud]eau{1,2}"),
-    PAIRS: re.compile(r"(?<![mvS])apS[quadx]"),
     PAIRS + BACKWARD: re.compile(r"cuua?\|?S{1,2}"),
     "norm" + BACKWARD: re.compile(
         r"S?[|c]?uu[|c]{,2}S[|c]?[uda]{2,5}Sa?[pud][udc]{2,7}a+(?:Sa?ua)?"
@@ -191,25 +191,42 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
         text = letters(s, queue)
         matches = ((name, x) for name, form in _COMPOSED.items() for x in form.finditer(text))
         others = ((name, queue[match.start() : match.end()]) for name, match in matches)
-        for name, places in (*_losses(s, queue, text), *others):
+        for name, places in (*_losses(s, queue, text), *_terms(s, queue, text), *others):
+            fits = True
             if name in _COMPOSED and name.endswith(BACKWARD):
                 ours = {at for each in found.get(name.removesuffix(BACKWARD), ()) for at in each}
                 fits = any(agree(s.launches[at], s.launches[places[1]]) for at in ours)
-            else:
-                fits = name != PAIRS or _differences(s, places)
             if places and fits and not taken.intersection(places):
                 taken.update(places)
                 found.setdefault(name, []).append(tuple(places))
     return {name: tuple(groups) for name, groups in found.items()}
 
 
-def _differences(s: StepFacts, run: Sequence[int]) -> bool:
-    """Whether launches form the differences of all pairs of points, so that an operand is repeated, and sum
-    their squares, which leaves COORDINATES times fewer numbers."""
-    first, second, last = (s.launches[run[i]] for i in (0, 1, -1))
-    if first is None or last is None or "nocast" not in first.kernel or not agree(first, second):
-        return False
-    return elements(first) >= COORDINATES * elements(last) > 0
+def _terms(
+    s: StepFacts, queue: tuple[int, ...], text: str
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Sums of at least COORDINATES terms each, all kept in memory: of squares of the differences of all pairs of
+    points, or of products. An operand is repeated: PyTorch's kernel says so, or nothing else is as large. A
+    tensor of more than 2^31 elements takes several launches."""
+    passes = [at for at, x in enumerate(s.classes) if x in PASSES and x != "reduction"]
+    sums = (x == "." and s.classes[at] == "reduction" for x, at in zip(text, queue, strict=True))
+    text = "".join("S" if known else x for known, x in zip(sums, text, strict=True))
+    for match in re.finditer(r"(?<![mvapu])[apu]+(S+)", text):
+        whole, ends = (s.launches[queue[i - 1]] for i in (match.start(1), match.end()))
+        places = range(match.start(), match.end())
+        large = [i for i in places if agree(whole, s.launches[queue[i]])]
+        if not (whole and ends and large):
+            continue
+        run, shapes = queue[large[0] : match.end()], {s.ops[queue[i]].shape for i in large}
+        others = (s.launches[at] for at in passes if s.ops[at].shape not in shapes)
+        kinds = "".join(letter for letter, _ in groupby(text[large[0] : match.end()]))
+        mean = text[match.start() - 1 : match.start()] == "S"  # of a variance
+        repeats = kinds != "uS" and not mean and "nocast" in s.kernel(run[0])
+        repeats = repeats or not any(agree(whole, x) for x in others)
+        sizes = elements(whole), (ends.blocks or 0) * (ends.block[1] if ends.block else 1)
+        name = {"apS": PAIRS, "auS": PAIRS, "uS": PRODUCT}.get(kinds)
+        if name and repeats and sizes[0] >= COORDINATES * sizes[1]:
+            yield name, run
 
 
 def _losses(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[str, list[int]]]:
@@ -345,8 +362,10 @@ def items(s: StepFacts) -> tuple[tuple[tuple[int, ...], int], ...]:
     for queue in s.queues:
         # a copy of a few bytes comes and goes with what the host has cached
         run = [at for at in queue if s.ops[at].kind == "kernel"]
+        named = ((at, s.launches[at] if s.classes[at] == "other" else None) for at in run)
         kinds = [
-            None if at in taken else (s.classes[at], s.operations[at] or _name(s, at)) for at in run
+            None if at in taken else (s.classes[at], s.operations[at] or (x.function if x else ""))
+            for at, x in named
         ]
         for begin, end, period in repeats(kinds, SEQUENCE.value, ITEMS.value):
             if _of_items(s, places := tuple(run[begin:end]), period):
@@ -387,11 +406,6 @@ def arguments(s: StepFacts, loops: Iterable[tuple[int, ...]]) -> frozenset[int]:
     spans = [range(run[0], run[-1]) for run in loops]
     copies = (at for span in spans for at in span if s.ops[at].kind == "copy")
     return frozenset(at for at in copies if copied(s.ops[at]) == "launch")
-
-
-def _name(s: StepFacts, at: int) -> str:
-    launch = s.launches[at]
-    return launch.function if launch and s.classes[at] == "other" else ""
 
 
 def sizes(s: StepFacts, run: tuple[int, ...], period: int) -> int:

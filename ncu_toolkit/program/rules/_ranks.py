@@ -40,8 +40,8 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
     found, shown = _of_exchanges(job, usual), [(other.rank, usual)]
     if latest is not None:
         theirs = judge(latest)
-        longer = _longer(latest, other)
-        host, explains = _host(theirs, usual, longer[1]) if longer[0] <= longer[1] else (None, True)
+        more, idle = latest.compute_us - other.compute_us, latest.idle_us - other.idle_us
+        host, explains = _host(theirs, usual, idle) if more <= idle else (None, True)
         shown.insert(0, (latest.rank, theirs))
         slower = 0.0
         if host is not None and not explains and job.steps >= _STEPS:
@@ -54,11 +54,6 @@ def diagnosed(job: Job, judge: Callable[[RankRow], ProgramDiagnosis]) -> Job:
             found.append(_late(job, latest, theirs, usual, host, slower))
     found.sort(key=lambda each: -each.ceiling_us)
     return replace(job, findings=tuple(found), shown=tuple(shown))
-
-
-def _longer(late: RankRow, other: RankRow) -> tuple[float, float]:
-    """The microseconds that the late rank computes and idles longer."""
-    return late.compute_us - other.compute_us, late.idle_us - other.idle_us
 
 
 def _host(
@@ -91,7 +86,7 @@ def _late(
 ) -> StepFinding:  # fmt: skip
     """The rank for which the others wait, with what it does longer than a usual one."""
     other = job.usual
-    more, idle = _longer(late, other)
+    more, idle = late.compute_us - other.compute_us, late.idle_us - other.idle_us
     where: tuple[str, ...] = ()
     advice: list[str] = []
     if earlier := late.begins_us > 0.5 * late.caused_us and job.steps == 1:

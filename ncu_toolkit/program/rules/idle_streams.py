@@ -41,7 +41,7 @@ GRID: Final = "grid-too-small"
 SMALL: Final = (GRID, "launch-overhead")
 TITLE: Final = "Grids that do not fill the GPU"
 FILLS: Final = Threshold(0.5, "two grids that each fill half of the SMs could run side by side")
-LONG: Final = Threshold(10.0, "us: a shorter launch takes as long to start and end, however many blocks it has")  # fmt: skip
+LONG: Final = Threshold(10.0, "us: a shorter launch takes as long to start and end, however many blocks it has, but not in a CUDA graph")  # fmt: skip
 SHARE: Final = Threshold(0.2, "every program has some small launches: reductions' ends, parameters of small layers")  # fmt: skip
 OWN: Final = Threshold(0.8, "with most of what all SMs at work would save, the author's grids are the first to change")  # fmt: skip
 
@@ -53,7 +53,7 @@ def find(s: StepFacts) -> StepOutcome:
     if not sms:
         return s.abstain("The number of the GPU's SMs is not known.", "device")
     few = _patterns.small(s, FILLS.value)
-    small = {at: launch for at, launch in few.items() if s.ops[at].us >= LONG.value}
+    small = {at: x for at, x in few.items() if s.ops[at].us >= LONG.value or s.ops[at].node > 0}
     us = s.us(small)
     evidence = (
         s.part("small_grids", "In small grids", us, "in launches of fewer blocks than half of the SMs, running alone.", SHARE),

@@ -99,7 +99,10 @@ def _running(trace: Trace, callers: int, line: int) -> list[int]:
     for outer, at in pairwise(lines if line >= 0 else ()):
         file, _, number = trace.lines[at].rpartition(":")
         by = ("", trace.lines[outer] if outer >= 0 else "")
-        own = (at for at, each in enumerate(results) if each.file == file and each.caller in by)
+        # what differs at another of its callers may do so here
+        own = (
+            i for i, x in enumerate(results) if x.file == file and (x.caller in by or not x.same)
+        )
         fits = [at for at in own if results[at].first <= int(number) <= results[at].last]
         fits.sort(key=lambda at: results[at].first - results[at].last)
         within = results[fits[-1]].within if fits else ()

@@ -28,7 +28,7 @@ from typing import Final
 
 from ncu_toolkit.base.core import units
 from ncu_toolkit.program.rules._facts import StepFacts, StepOutcome
-from ncu_toolkit.program.rules._patterns import BACKWARD, COORDINATES, PAIRS, composed
+from ncu_toolkit.program.rules._patterns import BACKWARD, COORDINATES, PAIRS, PRODUCT, composed
 
 TITLE: Final = "Unfused norm, activation, softmax, distance or loss"
 _CALLS: Final = {
@@ -36,6 +36,7 @@ _CALLS: Final = {
     "GELU": 'torch.nn.functional.gelu(x, approximate="tanh")',
     "softmax": "torch.softmax",
     PAIRS: "torch.cdist",
+    PRODUCT: "matmul or einsum",
     "cross-entropy": "torch.nn.functional.cross_entropy(logits, target, label_smoothing=...)",
 }  # fmt: skip
 
@@ -46,7 +47,9 @@ def find(s: StepFacts) -> StepOutcome:
     places = [at for _, group in named for at in group]
     us = s.us(places)
     # PyTorch's layer_norm has a kernel for the gradient of its input, and one for those of weight and bias.
-    left = {"norm" + BACKWARD: 2, PAIRS: 1 / COORDINATES, PAIRS + BACKWARD: 1 / COORDINATES}
+    left = {"norm" + BACKWARD: 2} | dict.fromkeys(
+        (PAIRS, PAIRS + BACKWARD, PRODUCT), 1 / COORDINATES
+    )
     times = [s.longest(x) * left.get(name, 1) for name, x in named]
     evidence = (
         s.part("written_out", "Unfused", us, "in launches that compute a known function step by step."),

@@ -319,8 +319,7 @@ class TraceBuilder:
         order = sorted(range(len(self.calls)), key=lambda at: self.calls[at][:2])
         place = sorted(order, key=order.__getitem__)  # of each in that order
         (labels, lines, callers), line_of = self._named()
-        devices, launching = _Places(), set[int]()
-        ops = []
+        devices, launching, ops = _Places(), set[int](), list[Op]()
         made = [self._caller(work) for work in self._ops]
         usual = self._usual_processes(made)
         for work, call in sorted(zip(self._ops, made, strict=True), key=lambda each: each[0][:2]):
@@ -342,7 +341,8 @@ class TraceBuilder:
             for start, end, kind, *rest in sorted(self._marks, key=lambda each: (each[0], -each[1]))
         )
         self._compare_clocks(ops, calls)
-        self._note_left_out()
+        left = (units.counted(number, what) for what, number in self.left_out.items())
+        self.notes += [f"Left out for impossible times: {each}." for each in left]
         return Trace(
             source=source,
             program=self.program,
@@ -384,14 +384,6 @@ class TraceBuilder:
                 *outer, line = (lines[f"{labels[file]}:{number}"] for file, number in running)
                 line_of[call] = line, callers[tuple(outer)] if outer else -1
         return (labels, lines, callers), line_of
-
-    def _note_left_out(self) -> None:
-        for what, number in self.left_out.items():
-            several = f"{number} {what}{'es' if what.endswith('ch') else 's'} have"
-            some = several if number > 1 else f"1 {what} has"
-            self.notes.append(
-                f"{some} impossible times and {'are' if number > 1 else 'is'} left out."
-            )
 
     def _caller(self, work: GpuWork) -> int:
         """The call that queued work: of several with its key, the last before it."""

@@ -183,7 +183,12 @@ def read(path: Path, data: bytes) -> Trace:
     unrecorded = builder.unrecorded
     if builder.empty or reader.foreign or unrecorded:
         raise problem if problem and builder.empty else _nothing(path, reader, document, unrecorded)
-    _add_devices(builder, document.deviceProperties)
+    properties = document.deviceProperties
+    for each in properties if type(properties) is list else ():
+        if type(each) is dict:
+            names = ("id", "name", "computeMajor", "computeMinor", "numSms")
+            memory, threads = each.get("totalGlobalMem"), each.get("maxThreadsPerMultiprocessor")
+            builder.gpu(*map(each.get, names), 0, memory, 0, whole(threads) // 32)
     reader.add_lines()
     reader.add_samples()
     if reader.damaged:
@@ -465,11 +470,3 @@ def _sizes(dims: Any) -> Iterator[str]:
             yield f"[{', '.join(map(str, each[:_SIZES]))}]"
         else:
             rest.extend(reversed(each[:_SIZES]))
-
-
-def _add_devices(builder: TraceBuilder, properties: Any) -> None:
-    for each in properties if type(properties) is list else ():
-        if type(each) is dict:
-            names = ("id", "name", "computeMajor", "computeMinor", "numSms")
-            memory, threads = each.get("totalGlobalMem"), each.get("maxThreadsPerMultiprocessor")
-            builder.gpu(*map(each.get, names), 0, memory, 0, whole(threads) // 32)

@@ -164,7 +164,11 @@ class _Database:
                 UNLOCK if unrecorded else _EXPORT,
             )
         self._marks()
-        self._program()
+        busiest = Counter(call[5] for call in self._to.calls).most_common(1)
+        for process, name in self._select("PROCESSES", "globalPid", "name"):
+            if busiest and _process(process) == busiest[0][0] and type(name) is str:
+                program = visible(re.split(r"[/\\]", name)[-1], 100)
+                self._to.program = "" if program.startswith("nsys") else program  # not yet started
         self._to.notes += [f"Nsight Systems: {text}" for text in messages]
         return self._to.trace(f"Nsight Systems {self._version()}".rstrip())
 
@@ -344,14 +348,6 @@ class _Database:
                 name = " ".join((operator[1], *sizes))
             mark: MarkKind = "operator" if operator else "range"
             self._to.mark(start, end, mark, name, (thread, process))
-
-    def _program(self) -> None:
-        """The name of the process that called CUDA most."""
-        busiest = Counter(call[5] for call in self._to.calls).most_common(1)
-        for process, name in self._select("PROCESSES", "globalPid", "name"):
-            if busiest and _process(process) == busiest[0][0] and type(name) is str:
-                program = visible(re.split(r"[/\\]", name)[-1], 100)
-                self._to.program = "" if program.startswith("nsys") else program  # not yet started
 
     def _complaints(self) -> list[str]:
         """What nsys reports about CUDA events that it lacks."""

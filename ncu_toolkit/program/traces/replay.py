@@ -41,9 +41,9 @@ _LEAST_NS: Final = 1_000
 _AHEAD: Final = 512
 #: Part of a thread's calls that begin within calls of the main one from which it runs alongside it.
 _BESIDE: Final = 0.1
-#: Nanoseconds that recording costs a call, and one whose line our recorder looked up: medians of 3
-#: native programs and of 18 in Python.
-RECORDED: Final = (1_300, 4_800)
+#: Nanoseconds that recording costs a call, and more for each that Python makes: medians of 3 native
+#: programs and of 54 in Python. The second is of samples and lines, so that it is spread by time.
+RECORDED: Final = (1_300, 2_000)
 #: Calls that a CUDA graph does not do without.
 _STAYS: Final = ("allocate", "free", "load")
 
@@ -97,10 +97,14 @@ class Replay:
         self.error = abs(recorded / self.wall_us - 1) if self.wall_us else 0.0
         """How far the step that is replayed unchanged is off the mean step, as a part (0-1) of it."""
         ours = step.trace.source.startswith("ncu-toolkit")
-        for i, (_, each) in enumerate(self.calls):
-            cost = RECORDED[ours and each.line >= 0]
-            self.before[i] = max(0, self.before[i] - max(0, cost - self.took[i]))
-            self.took[i] = max(0, self.took[i] - cost)
+        for i in range(len(self.calls)):
+            self.before[i] = max(0, self.before[i] - max(0, RECORDED[0] - self.took[i]))
+            self.took[i] = max(0, self.took[i] - RECORDED[0])
+        spread = RECORDED[1] * sum(ours and each.line >= 0 for _, each in self.calls)
+        short = sum(ns for ns in (*self.before, *self.took) if ns < OTHER_WORK_US * 1e3)
+        left = max(0.0, 1 - spread / short) if short else 0.0
+        for each in (self.before, self.took):
+            each[:] = [int(ns * left) if ns < OTHER_WORK_US * 1e3 else ns for ns in each]
         self.unchanged = self.with_edits().length
         """Nanoseconds of the step without what recording costs."""
 

@@ -38,7 +38,7 @@ _MASKS = ("attention_mask", "key_padding_mask", "src_key_padding_mask")
 _BATCHES, _READS, _PATIENCE = 4, 32, 5
 #: Of other batches: columns at least, elements that are read to see what padding is filled with, and the
 #: part that counts, above which they are full enough.
-_COLUMNS, _PIECE, _FULL = 16, 1 << 22, 0.75
+_COLUMNS, _PIECE, _FULL = 16, 1 << 22, 0.9
 #: Values in a tuple, list or dict that are looked at, and features of a batch.
 _INNER = 8
 #: Parts of names of what is padded and yet not computed in each step.
@@ -398,8 +398,7 @@ def _host(array: Any) -> Any:
     """An array's copy of numbers in NumPy."""
     if hasattr(array, "detach"):
         return array.detach().float().cpu().numpy()
-    numpy: Any = sys.modules["numpy"]
-    return numpy.asarray(array.get() if hasattr(array, "get") else array).astype("float32")
+    return sys.modules["numpy"].asarray(getattr(array, "get", lambda: array)()).astype("float32")
 
 
 def _full(name: str, mask: Any, batch: Any, rows: int, columns: int) -> list[Any]:
@@ -414,6 +413,7 @@ def _full(name: str, mask: Any, batch: Any, rows: int, columns: int) -> list[Any
         if value.ndim == 1:
             fits = 0 <= value.min() <= value.max() <= width
             sides = [numpy.arange(width) < value[:, None]] if fits else []
+        sides += [x | numpy.pad(x, ((0, 0), (1, 0)))[:, :-1] for x in sides]  # of targets
         few = [slice(1)] * batch.ndim
         few[-1], few[columns] = slice(_INNER), slice(None)
         few[rows] = slice(max(2, _PIECE // (width * _INNER)))
