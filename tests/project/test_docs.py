@@ -124,6 +124,7 @@ RIGHT = (
     ("programs", "\n## The tenth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The eleventh sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The twelfth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The thirteenth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
 )  # fmt: skip
 
 

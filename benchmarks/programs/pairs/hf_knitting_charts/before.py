@@ -1,0 +1,151 @@
+"""Trains a small BERT to tag the tokens of knitting instructions: stitch, count, repeat bracket, row marker."""
+import json
+import time
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertForTokenClassification
+
+NAME = "hf_knitting_charts"
+SEED = 620
+DEVICE = torch.device("cuda")
+
+STITCHES = ["k", "p", "yo", "k2tog", "ssk", "sl", "m1l", "m1r", "c4f", "c4b"]
+TAGS = {"marker": 0, "stitch": 1, "count": 2, "bracket": 3, "word": 4}
+WORDS = ["to", "end", "rep", "from", "rs", "ws", "turn", "work", "even", "sts"]
+LENGTH = 64
+BATCH = 16
+N_BATCHES = 8
+
+
+def build_vocabulary():
+    tokens = ["[PAD]", "row", ":", "*", "(", ")"] + STITCHES + WORDS + [str(n) for n in range(1, 41)]
+    return {t: i for i, t in enumerate(tokens)}
+
+
+def write_row(rng, number):
+    """One row of a pattern as (token, tag) pairs."""
+    row = [("row", "marker"), (str(1 + number % 40), "count"), (":", "marker")]
+    for _ in range(rng.integers(2, 5)):
+        group = []
+        for _ in range(rng.integers(1, 4)):
+            group.append((STITCHES[rng.integers(len(STITCHES))], "stitch"))
+            group.append((str(rng.integers(1, 41)), "count"))
+        if rng.random() < 0.5:
+            group = [("*", "bracket")] + group + [("*", "bracket")]
+        row += group
+    row += [(WORDS[rng.integers(len(WORDS))], "word") for _ in range(rng.integers(1, 3))]
+    return row
+
+
+def make_batches(rng, vocabulary):
+    batches = []
+    for _ in range(N_BATCHES):
+        ids, tags = [], []
+        for _ in range(BATCH):
+            pairs, number = [], int(rng.integers(40))
+            while len(pairs) < LENGTH:
+                pairs += write_row(rng, number)
+                number += 1
+            ids.append([vocabulary[t] for t, _ in pairs[:LENGTH]])
+            tags.append([TAGS[g] for _, g in pairs[:LENGTH]])
+        batches.append((torch.tensor(ids, device=DEVICE), torch.tensor(tags, device=DEVICE)))
+    return batches
+
+
+def build_model(vocabulary):
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=256,
+        num_hidden_layers=12,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        max_position_embeddings=LENGTH,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        num_labels=len(TAGS),
+        attn_implementation="sdpa",
+    )
+    return BertForTokenClassification(config).to(DEVICE).train()
+
+
+class ClippedAdamW:
+    """Decoupled weight decay Adam with clipping of the global gradient norm."""
+
+    def __init__(self, params, lr, weight_decay, max_norm, betas=(0.9, 0.999), eps=1e-8):
+        self.params = list(params)
+        self.lr, self.weight_decay, self.max_norm = lr, weight_decay, max_norm
+        self.beta1, self.beta2 = betas
+        self.eps = eps
+        self.mean = [torch.zeros_like(p) for p in self.params]
+        self.square = [torch.zeros_like(p) for p in self.params]
+        self.count = 0
+
+    def zero_grad(self):
+        for p in self.params:
+            p.grad = None
+
+    def clip(self):
+        total = torch.zeros((), device=DEVICE)
+        for p in self.params:
+            total = total + (p.grad * p.grad).sum()
+        scale = torch.clamp(self.max_norm / (total.sqrt() + 1e-6), max=1.0)
+        for p in self.params:
+            p.grad.mul_(scale)
+
+    @torch.no_grad()
+    def step(self):
+        self.clip()
+        self.count += 1
+        correct1 = 1 - self.beta1 ** self.count
+        correct2 = 1 - self.beta2 ** self.count
+        for p, m, v in zip(self.params, self.mean, self.square):
+            p.mul_(1 - self.lr * self.weight_decay)
+            m.mul_(self.beta1).add_(p.grad, alpha=1 - self.beta1)
+            v.mul_(self.beta2).addcmul_(p.grad, p.grad, value=1 - self.beta2)
+            denominator = (v / correct2).sqrt_().add_(self.eps)
+            p.addcdiv_(m, denominator, value=-self.lr / correct1)
+
+
+def train_step(model, optimizer, batch):
+    ids, tags = batch
+    optimizer.zero_grad()
+    loss = model(input_ids=ids, labels=tags).loss
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def main():
+    rng = np.random.default_rng(SEED)
+    torch.manual_seed(SEED)
+    torch.set_float32_matmul_precision("high")
+    vocabulary = build_vocabulary()
+    batches = make_batches(rng, vocabulary)
+    model = build_model(vocabulary)
+    optimizer = ClippedAdamW(model.parameters(), lr=1e-4, weight_decay=0.01, max_norm=1.0)
+
+    losses = []
+    for _ in range(2):
+        for batch in batches:
+            losses.append(train_step(model, optimizer, batch))
+    torch.cuda.synchronize()
+
+    times, steps = [], 0
+    for _ in range(8):
+        start = time.perf_counter()
+        for batch in batches:
+            losses.append(train_step(model, optimizer, batch))
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) / N_BATCHES)
+        steps += N_BATCHES
+
+    losses = torch.stack(losses).float().cpu().numpy()
+    with torch.no_grad():
+        norm = sum(float(p.norm()) for p in model.parameters())
+    result = [float(losses[:N_BATCHES].mean()), float(losses[-N_BATCHES:].mean()), norm]
+    print(json.dumps({"program": NAME, "steps": steps, "us": float(np.median(times)) * 1e6, "result": result}))
+
+
+if __name__ == "__main__":
+    main()
