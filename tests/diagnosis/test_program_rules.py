@@ -306,6 +306,18 @@ def test_differences_of_all_pairs_are_distances(
         assert found.ceiling_us == pytest.approx(9 * 50.0 - 2 * 50.0 / 16)
 
 
+def test_sums_of_kept_products_are_products_of_matrices() -> None:
+    """CuPy's kernels do not say whether an operand is repeated: nothing else in the step is as large. A tensor
+    of more than 2^31 elements takes two launches of each."""
+    multiply, other = "cupy_multiply__float32_float32_float32", "cupy_add__float32_float32_float32"
+    for first in ([multiply], [multiply, multiply]):
+        for grid, is_one in ((16, True), (9_000, False)):
+            work = kernels(*first, programs.SUM, programs.sgemm(), other, us=200.0)
+            step, account = step_of(work, grids=[*[9_000] * len(first), 4, 16, grid])
+            found = of_rule(diagnose_program(step, account), "spelled-out")
+            assert (found is not None) == is_one
+
+
 def test_gradients_alone_are_of_no_distance() -> None:
     """Where no pass forward forms differences, and the copy before the products repeats an operand."""
     copy = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(int)> >(int)"

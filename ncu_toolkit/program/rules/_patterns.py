@@ -202,31 +202,30 @@ def composed(s: StepFacts) -> dict[str, tuple[tuple[int, ...], ...]]:
     return {name: tuple(groups) for name, groups in found.items()}
 
 
-def _terms(
-    s: StepFacts, queue: tuple[int, ...], text: str
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _terms(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[str, list[int]]]:
     """Sums of at least COORDINATES terms each, all kept in memory: of squares of the differences of all pairs of
     points, or of products. An operand is repeated: PyTorch's kernel says so, or nothing else is as large. A
     tensor of more than 2^31 elements takes several launches."""
     passes = [at for at, x in enumerate(s.classes) if x in PASSES and x != "reduction"]
-    sums = (x == "." and s.classes[at] == "reduction" for x, at in zip(text, queue, strict=True))
-    text = "".join("S" if known else x for known, x in zip(sums, text, strict=True))
-    for match in re.finditer(r"(?<![mvapu])[apu]+(S+)", text):
-        whole, ends = (s.launches[queue[i - 1]] for i in (match.start(1), match.end()))
-        places = range(match.start(), match.end())
+    both = zip(text, queue, strict=True)
+    text = "".join("S" if x == "." and s.classes[at] == "reduction" else x for x, at in both)
+    for match in re.finditer(r"(?<![mvapu])[apu]+(S+)(q?)", text):
+        whole, ends = (s.launches[queue[i - 1]] for i in (match.start(1), match.end(1)))
+        places = range(match.start(), match.end(1))
         large = [i for i in places if agree(whole, s.launches[queue[i]])]
         if not (whole and ends and large):
             continue
-        run, shapes = queue[large[0] : match.end()], {s.ops[queue[i]].shape for i in large}
+        run, shapes = queue[large[0] : match.end(2)], {s.ops[queue[i]].shape for i in large}
         others = (s.launches[at] for at in passes if s.ops[at].shape not in shapes)
-        kinds = "".join(letter for letter, _ in groupby(text[large[0] : match.end()]))
+        kinds = "".join(letter for letter, _ in groupby(text[large[0] : match.end(1)]))
         mean = text[match.start() - 1 : match.start()] == "S"  # of a variance
         repeats = kinds != "uS" and not mean and "nocast" in s.kernel(run[0])
         repeats = repeats or not any(agree(whole, x) for x in others)
-        sizes = elements(whole), (ends.blocks or 0) * (ends.block[1] if ends.block else 1)
+        sums = (ends.blocks or 0) * (ends.block[1] if ends.block else 1)
+        sums = elements(root) if match[2] and (root := s.launches[run[-1]]) else sums
         name = {"apS": PAIRS, "auS": PAIRS, "uS": PRODUCT}.get(kinds)
-        if name and repeats and sizes[0] >= COORDINATES * sizes[1]:
-            yield name, run
+        if name and repeats and elements(whole) >= COORDINATES * sums:
+            yield name, [*run]
 
 
 def _losses(s: StepFacts, queue: tuple[int, ...], text: str) -> Iterator[tuple[str, list[int]]]:
