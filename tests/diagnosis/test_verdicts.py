@@ -209,6 +209,26 @@ def test_divergence_leaves_what_full_warps_execute() -> None:
         assert bounded.factor == pytest.approx(room)
 
 
+def test_half_of_the_code_on_two_paths_is_divergence() -> None:
+    """25.3 of 32 lanes in the mean, 40 % of the instructions with half of them; the step saved 21 %
+    where droplets are sorted by component."""
+    folder = recorded.ROOT / "benchmarks" / "programs" / "recordings"
+    (launch,) = recorded.launches(folder / "cuda_spray_droplets.before.ncu-rep.xz")[:1]
+    first = launch.diagnosis.primary
+    assert first.bottleneck == "warp-divergence"
+    assert first.saved == pytest.approx(0.21, abs=0.01)
+    assert first.evidence[0].threshold is None
+    assert launch.profile is not None
+    rare = tuple(  # the same, with one path of few lanes
+        replace(row, threads=2 * (row.executed or 0))
+        if (row.threads or 0) < 24 * (row.executed or 0)
+        else row
+        for row in launch.profile.instructions
+    )
+    outcome = cases.outcome("warp-divergence", replace(launch.profile, instructions=rare))
+    assert outcome.outcome == "ruled out"
+
+
 @pytest.mark.parametrize("report", ["cupy", "principles-basic", "principles-full-1"])
 def test_what_the_card_does_not_know_the_data_do_not_give(report: str) -> None:
     """At a unit's limit with work that may not all be needed; a roof with useful work has 1."""

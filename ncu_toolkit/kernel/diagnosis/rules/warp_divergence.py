@@ -24,7 +24,8 @@ result) is not a defect. When memory is the limit, idle lanes cost little: mergi
 takes as long.
 
 Source
-CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of 32 lanes).
+CUDA C++ Programming Guide, "SIMT Architecture"; Nsight Compute's ThreadDivergence rule (below 24 of 32 lanes; above it
+a kernel counts where a fifth of its instructions run for half of the lanes).
 """
 
 from typing import Final
@@ -34,7 +35,7 @@ from ncu_toolkit.base.model import Instruction
 from ncu_toolkit.kernel.diagnosis.figures import WARP
 from ncu_toolkit.kernel.diagnosis.kernel import Kernel, Outcome, Removal, keep
 from ncu_toolkit.kernel.diagnosis.rules import _launch, paths
-from ncu_toolkit.kernel.diagnosis.thresholds import LANES, STALL
+from ncu_toolkit.kernel.diagnosis.thresholds import LANES, STALL, Threshold
 from ncu_toolkit.kernel.diagnosis.time_model import PER_INSTRUCTION
 
 TITLE: Final = "Warp divergence"
@@ -45,6 +46,9 @@ COSTS: Final = ((), PER_INSTRUCTION)
 NCU: Final = (("ThreadDivergence", ""),)
 WHOLE_CAUSE: Final = True
 open_in_code = paths
+SPLIT: Final = Threshold(
+    0.2, "a fifth of the instructions for half of the lanes: on one path a tenth of all would go"
+)
 #: Waiting that belongs to instructions executed, and so goes with those that more lanes would
 #: share. Waiting for global memory is for bytes, which stay.
 WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "sleeping")
@@ -53,9 +57,10 @@ WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "slee
 def find(k: Kernel) -> Outcome:
     active = k["lanes_per_instruction"] or float(WARP)
     on = k["lanes_predicated_on"]
-    measured = k.fact("lanes_per_instruction", "<", LANES)
+    split = active >= LANES.value and _split(k) >= SPLIT.value
+    measured = k.fact("lanes_per_instruction", *(() if split else ("<", LANES)))
     uniform = k.fact("branch_uniformity")
-    if active >= LANES.value:
+    if active >= LANES.value and not split:
         text = "Nearly all lanes are active in nearly all instructions."
         if on is not None and on < LANES.value:
             text = (
@@ -109,6 +114,21 @@ def find(k: Kernel) -> Outcome:
         locations=k.locate(lambda row: row.counters.get("divergent", 0.0), "divergent branches")
         or k.locate(_idle_lanes, "all idle lane slots of the kernel"),
     )
+
+
+def _split(k: Kernel) -> float:
+    """The part (0-1) of the instructions that a quarter to three quarters of the lanes execute, without
+    those that have a predicate."""
+    warps = sum(row.executed or 0 for row in k.instructions)
+    few = (
+        row.executed
+        for row in k.instructions
+        if row.executed
+        and row.threads is not None
+        and not row.sass.startswith("@")
+        and WARP / 4 <= row.threads / row.executed < LANES.value
+    )
+    return sum(few) / warps if warps else 0.0
 
 
 def _idle_lanes(row: Instruction) -> float:
