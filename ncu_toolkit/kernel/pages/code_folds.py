@@ -202,17 +202,14 @@ def _opens(rows: Sequence[Instruction], where: CodeLine | None) -> int:
     without it."""
     found = dict(enumerate(rows))
     if where is not None:
-        for matches in (_on_line, _shown_as):
-            found = {at: row for at, row in found.items() if matches(row, where)} or found
+        line = (where.path, where.line) if where.path else None
+        found = {at: r for at, r in found.items() if (visible(r.file), r.line) == line} or found
+        found = {
+            at: row
+            for at, row in found.items()
+            if where.sass == row.opcode or " ".join(row.sass.split()).startswith(where.sass)
+        } or found
     return max(found, key=lambda at: (rows[at].sample_count, rows[at].executed or 0))
-
-
-def _on_line(row: Instruction, where: CodeLine) -> bool:
-    return bool(where.path) and (visible(row.file), row.line) == (where.path, where.line)
-
-
-def _shown_as(row: Instruction, where: CodeLine) -> bool:
-    return where.sass == row.opcode or " ".join(row.sass.split()).startswith(where.sass)
 
 
 def _counters(rows: Sequence[Instruction]) -> list[dict[str, Any]]:

@@ -251,14 +251,14 @@ def _device(metrics: Metrics) -> model.Device:
 
 
 def _readings(values: Values, cc: tuple[int, int], workload: str) -> dict[str, model.Reading]:
-    """A reading of each entry of the registry."""
-
-    def of_a_workload(name: str) -> Value | None:
-        # What a launch was given differs from launch to launch.
-        return None if name.startswith(registry.OF_A_LAUNCH) else values(name)
-
-    get = of_a_workload if workload else values
-    return {entry.name: _reading(get, entry, cc) for entry in registry.REGISTRY.values()}
+    """A reading of each entry of the registry; of a workload without what differs from launch to launch."""
+    left_out = registry.OF_A_LAUNCH if workload else ()
+    return {
+        entry.name: _reading(
+            lambda name: None if name.startswith(left_out) else values(name), entry, cc
+        )
+        for entry in registry.REGISTRY.values()
+    }
 
 
 def _reading(values: Values, entry: registry.Metric, cc: tuple[int, int]) -> model.Reading:

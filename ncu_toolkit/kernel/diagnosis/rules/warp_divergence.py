@@ -56,27 +56,24 @@ WITH_INSTRUCTIONS: Final = ("short_scoreboard", "mio_throttle", "barrier", "slee
 
 def find(k: Kernel) -> Outcome:
     active = k["lanes_per_instruction"] or float(WARP)
-    on = k["lanes_predicated_on"]
-    split = active >= LANES.value and _split(k) >= SPLIT.value
+    of = [(r.executed or 0, r.threads or 0) for r in k.instructions if not r.sass.startswith("@")]
+    half = sum(warps for warps, lanes in of if WARP / 4 <= lanes / max(warps, 1) < LANES.value)
+    split = active >= LANES.value and half > SPLIT.value * k.total
     measured = k.fact("lanes_per_instruction", *(() if split else ("<", LANES)))
     uniform = k.fact("branch_uniformity")
     if active >= LANES.value and not split:
         text = "Nearly all lanes are active in nearly all instructions."
-        if on is not None and on < LANES.value:
-            text = (
-                "Nearly all lanes walk through all instructions. Some instructions are switched off for part of them "
-                "(predicates), which is not divergence."
-            )
+        if (k["lanes_predicated_on"] or WARP) < LANES.value:
+            text = "Nearly all lanes walk through all instructions. Predicates switch some off for part of them, which is not divergence."
         return k.ruled_out(text, measured, "lanes_predicated_on", uniform)
     gone = _launch.lanes_left(k)
     parted = gone is not None and not gone.edge and gone.lanes < LANES.value
     there = gone.lanes if gone is not None and gone.edge else _launch.filled_lanes(k)
-    text = ""
     if active >= _launch.NEARLY_ALL * there:
         text = "Lanes that have work take the same path. The others have none: see Idle threads."
-    elif not parted and k["branch_uniformity"] == 1.0:
+        return k.ruled_out(text, measured, uniform)
+    if not parted and k["branch_uniformity"] == 1.0:
         text = "No branch splits the lanes of a warp. Lanes are idle because they have no work: see Idle threads."
-    if text:
         return k.ruled_out(text, measured, uniform)
     left = active / there
     # Warps that wait at barriers for longer than that wait for one that works alone: see
@@ -114,21 +111,6 @@ def find(k: Kernel) -> Outcome:
         locations=k.locate(lambda row: row.counters.get("divergent", 0.0), "divergent branches")
         or k.locate(_idle_lanes, "all idle lane slots of the kernel"),
     )
-
-
-def _split(k: Kernel) -> float:
-    """The part (0-1) of the instructions that a quarter to three quarters of the lanes execute, without
-    those that have a predicate."""
-    warps = sum(row.executed or 0 for row in k.instructions)
-    few = (
-        row.executed
-        for row in k.instructions
-        if row.executed
-        and row.threads is not None
-        and not row.sass.startswith("@")
-        and WARP / 4 <= row.threads / row.executed < LANES.value
-    )
-    return sum(few) / warps if warps else 0.0
 
 
 def _idle_lanes(row: Instruction) -> float:
