@@ -314,10 +314,8 @@ def ordered(findings: Iterable[StepFinding]) -> list[StepFinding]:
     last. A setting (`switch`) goes before rewrites of like gain, and a finding before those that wait
     for it (`before`)."""
 
-    def worth(finding: StepFinding) -> float:
-        if finding.measured_us is not None:
-            return finding.measured_us
-        return finding.ceiling_us * SURE[finding.confidence]
+    def worth(x: StepFinding) -> float:
+        return x.ceiling_us * SURE[x.confidence] if x.measured_us is None else x.measured_us
 
     def goes_after(other: StepFinding, setting: StepFinding) -> bool:
         rewrite = not other.switch and other.measured_us is None and not other.good

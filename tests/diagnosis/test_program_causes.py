@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -783,12 +784,30 @@ def test_loops_of_real_programs(name: str, rule: str, says: str) -> None:
         ("lightning_exoplanet_spectra", 0.85),
         # a value is read back in each pass of a loop over a jitted function
         ("jax_diffraction", 0.9),
+        # products that XLA compiles are of the library's type, and a function of the host waits for room in the queue
+        ("jax_biogas_digester", 0.5),
     ],
 )
 def test_what_a_fix_closes_is_not_unexplained(name: str, least: float) -> None:
     found = diagnosed(read_trace(PAIRS / f"{name}.before.ncu-trace"))
     assert found.findings[0].ceiling_us >= least * found.account.wall_us
     assert not any(note.startswith("Idle time in none") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "others",
+    ["nvjet_sm90_tst_128x160_64x5_2x1_v_bz_TNT", "sm80_xmma_gemm_tf32f32_tf32f32_f32_tn_n"],
+)
+def test_products_of_xla_are_of_a_type_that_all_others_have(others: str) -> None:
+    trace = read_trace(PAIRS / "jax_biogas_digester.before.ncu-trace")
+    first = diagnosed(trace).findings[0]
+    assert (first.rule, len(first.ops)) == ("fp32-matmul", 23)
+    shapes = tuple(
+        replace(each, kernel=others) if each.kernel == "gemm_fusion_dot_14" else each
+        for each in trace.shapes
+    )
+    mixed = diagnosed(msgspec.structs.replace(trace, shapes=shapes)).findings[0]
+    assert (mixed.rule, len(mixed.ops)) == ("fp32-matmul", 6)
 
 
 def test_what_is_ruled_out_agrees_with_the_account() -> None:

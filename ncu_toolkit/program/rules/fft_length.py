@@ -24,6 +24,7 @@ Source
 cuFFT documentation, "Accuracy and Performance"; SciPy documentation, `scipy.fft.next_fast_len`.
 """
 
+import math
 import re
 from typing import Final
 
@@ -67,7 +68,4 @@ def find(s: StepFacts) -> StepOutcome:
 
 def _large(number: int) -> bool:
     """Whether a number has a prime factor above _PRIME."""
-    for factor in range(2, _PRIME + 1):
-        while number and number % factor == 0:
-            number //= factor
-    return number > 1
+    return number > 1 and pow(math.factorial(_PRIME), number.bit_length(), number) != 0

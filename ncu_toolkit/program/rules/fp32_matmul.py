@@ -41,6 +41,8 @@ from ncu_toolkit.program.rules._facts import Confidence, StepFacts, StepOutcome,
 TITLE: Final = "FP32 matrix products on CUDA cores"
 #: A matrix times a vector reads each element once: memory limits it.
 _VECTOR: Final = re.compile(r"(?i)gemv|dot_kernel|gevm|_dot_")
+#: Products that XLA compiles itself say no type: that of all others, if these take a quarter of the time.
+_OF_XLA: Final = "gemm_fusion_dot"
 _GEFORCE: Final = re.compile(r"(?i)geforce|titan|\bRTX [2-5]0[5-9]0\b")
 #: TF32 since this compute capability.
 _TF32: Final = (8, 0)
@@ -86,6 +88,8 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(f"The {s.word} has no matrix product of a library.")
     plain = [at for at in products if s.arithmetic[at] == "fp32"]
     plain = [at for at in plain if not _VECTOR.search(s.kernel(at))]
+    if {s.arithmetic[at] for at in products} == {"fp32", ""} and 4 * s.us(plain) >= s.us(products):
+        plain += [at for at in products if s.kernel(at).startswith(_OF_XLA)]
     limited = [at for at in plain if _of(s, at, "fma_pipe_active", 1.0) >= LIMITED.value]
     us, others = s.us(limited), s.us(products)
     evidence = (

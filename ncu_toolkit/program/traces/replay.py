@@ -274,12 +274,13 @@ class Replay:
         return by, -steps, call.end - ended
 
     def _full(self, i: int) -> bool:
-        """Whether a launch or a set may wait for room in the queue."""
-        if self.calls[i][1].kind not in ("launch", "graph", "set") or not self.queued[i]:
+        """Whether a launch, of a function of the host too, or a set may wait for room in the queue."""
+        queued = next((each for each in self.queued[i::-1] if each), None)
+        if self.calls[i][1].kind not in ("launch", "graph", "set", "other") or not queued:
             return False
         steps, inside = divmod(self.calls[i][1].end - self.origin, self.length)
         started = steps * len(self.ops) + bisect_right(self.starts, inside)
-        return self.took[i] > _WAITS_NS and self.rank[self.queued[i][0]] >= started + _AHEAD
+        return self.took[i] > _WAITS_NS and self.rank[queued[0]] >= started + _AHEAD
 
     def _mean(self, account: Account) -> None:
         """What the mean step takes more than the typical one: each operation, the host before each

@@ -633,14 +633,13 @@ def _stretch(code: Array, time: Array) -> tuple[int, int, int] | None:
         return None
     top = max(found, key=lambda each: each[3])
     best, slack = top[3], (1 - ALIKE) * top[0] + 1
-
-    def as_much(each: tuple[int, int, int, int, int]) -> bool:
-        """Whether it holds as much as the best does, or less at the edges alone, where a multiple
-        of a period may differ in more operations."""
-        edges = max(each[1] - top[1], top[2] - each[2])
-        return each[3] >= ALIKE * best or (top[0] % each[0] == 0 and edges <= slack)
-
-    near = [each for each in found if as_much(each)]
+    # as much as the best, or less at the edges alone, where a multiple may differ in more operations
+    near = [
+        each
+        for each in found
+        if each[3] >= ALIKE * best
+        or (top[0] % each[0] == 0 and max(each[1] - top[1], top[2] - each[2]) <= slack)
+    ]
     fewest = min(each[4] for each in near)
     period, first, last, held, _ = next(each for each in near if each[4] <= 2 * fewest + 2)
     rest = total[-1] - total[last]
