@@ -45,7 +45,7 @@ FOLDER: Final = Path(__file__).resolve().parent
 #: What is scored once, the first that is not scored yet.
 SEALED: Final = (
     "sealed", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
-    "eleventh", "twelfth", "thirteenth",
+    "eleventh", "twelfth", "thirteenth", "fourteenth",
 )  # fmt: skip
 #: The same under the rules of today: development, once they were scored.
 NOW: Final = {

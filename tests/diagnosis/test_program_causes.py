@@ -762,6 +762,10 @@ PAIRS = Path(__file__).resolve().parents[2] / "benchmarks" / "programs" / "recor
         ("cuda_wirechamber_multigrid", "allocation-in-step", "no CUDA graph captures code that"),
         # a kernel of Numba's has its module before its name, and is the author's to split
         ("numba_tide_harmonics", "grid-too-small", "40 blocks for 132 SMs"),
+        # XLA copies a batch into pinned memory on the host first, which takes most of the step
+        ("jax_milk_infrared", "host-copy", "until the host has prepared them"),
+        # matrix_power in FP32, which does not follow the setting that other products show
+        ("torch_weevil_spread", "repeated-work", "ShipmentNetwork.over"),
         # masks of padded batches
         ("hf_customs_codes", "padding-work", "94 % of the elements are padding"),
         ("hf_helpdesk", "padding-work", "the longest row of a batch fills 12 %"),

@@ -125,6 +125,7 @@ RIGHT = (
     ("programs", "\n## The eleventh sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The twelfth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
     ("programs", "\n## The thirteenth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
+    ("programs", "\n## The fourteenth sealed set\n", "| ncu-toolkit | {0} | {1} ("),
 )  # fmt: skip
 
 

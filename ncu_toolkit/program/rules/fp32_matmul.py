@@ -14,12 +14,12 @@ How to confirm
 The kernels' names say so: sgemm, simt or ffma. Under a profiler the tensor pipe is idle.
 
 What to change
-Allow TF32 for FP32 products, where the GPU has it. Or compute in BF16 or FP16 by automatic mixed precision, which halves
-the bytes as well.
+Allow TF32, where the GPU has it. Or compute in BF16 or FP16 by automatic mixed precision, which halves the bytes as well.
 
 When the advice is wrong
-A product of few columns or rows (K, M or N below 16) is limited by memory or by launching, not by its
-multiply-adds: counters show it. Solvers, and losses that subtract close numbers, may need all 23 bits of the mantissa: compare results.
+A product of few columns or rows (K, M or N below 16) is limited by memory or by launching, not by its multiply-adds:
+counters show it. PyTorch's matrix_power keeps FP32, whatever is allowed. Solvers, and losses that
+subtract close numbers, may need all 23 bits of the mantissa: compare results.
 
 Source
 NVIDIA A100, H100 and GA102 architecture white papers (rates by type); PyTorch documentation, "CUDA
@@ -52,9 +52,6 @@ LIMITED: Final = Threshold(
     0.5,
     "of the FMA pipe's peak: products of libraries that multiply-adds limit reach 0.58 to 0.82 on an H100, one of 3 columns 0.33",
 )
-_CUDNN: Final = "For convolutions, leave torch.backends.cudnn.allow_tf32 = True."
-#: Flops of a multiply-add.
-_FMA: Final = 2
 
 
 def rates(device: Device) -> tuple[str, float] | None:
@@ -69,7 +66,7 @@ def rates(device: Device) -> tuple[str, float] | None:
     if not fp32 or not tensor:
         return None
     wide = agreed or (tensor / 2 if _GEFORCE.search(device.name) else tensor)
-    narrow = wide / (_FMA * fp32)
+    narrow = wide / (2 * fp32)  # flops of a multiply-add
     if device.cc < _TF32:
         return "FP16", narrow
     return ("TF32", narrow / 2) if narrow / 2 > 1 else ("BF16", narrow)
@@ -88,8 +85,11 @@ def find(s: StepFacts) -> StepOutcome:
         return s.ruled_out(f"The {s.word} has no matrix product of a library.")
     plain = [at for at in products if s.arithmetic[at] == "fp32"]
     plain = [at for at in plain if not _VECTOR.search(s.kernel(at))]
-    if {s.arithmetic[at] for at in products} == {"fp32", ""} and 4 * s.us(plain) >= s.us(products):
+    types = {s.arithmetic[at] for at in products if s.classes[at] == "product"}
+    if types == {"fp32", ""} and 4 * s.us(plain) >= s.us(products):
         plain += [at for at in products if s.kernel(at).startswith(_OF_XLA)]
+    if s.framework == "torch" and "tf32" in types:  # it is allowed: matrix_power does without it
+        plain = [at for at in plain if s.classes[at] == "convolution"]
     limited = [at for at in plain if _of(s, at, "fma_pipe_active", 1.0) >= LIMITED.value]
     us, others = s.us(limited), s.us(products)
     evidence = (
@@ -141,7 +141,7 @@ def _advice(s: StepFacts, kind: str, convolutions: bool) -> tuple[str, ...]:
     scaled = ", and torch.amp.GradScaler in training" * (kind == "FP16")
     words = {"kind": kind, "dtype": dtype, "mixed": mixed, "scaled": scaled}
     more = [f"Faster still, if BF16 (7-bit mantissa) is accurate enough: {mixed}."]
-    more += [_CUDNN] * convolutions
+    more += ["For convolutions, leave torch.backends.cudnn.allow_tf32 = True."] * convolutions
     return (
         *s.advice("fp32-matmul" + " TF32" * (kind == "TF32"), **words),
         *more * (kind == "TF32" and s.framework == "torch"),

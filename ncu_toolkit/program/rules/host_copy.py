@@ -133,7 +133,7 @@ def _bulk(s: StepFacts) -> StepOutcome:
         s.useless.add("pinned-copies")
         # in both directions they can overlap with each other too
         parts = [kernels, *(s.us(at for at in held if s.ops[at].path == way) for way in ways)]
-        if sum(parts) - max(parts) >= HIDDEN.value * sum(parts):
+        if not staging and sum(parts) - max(parts) >= HIDDEN.value * sum(parts):
             return s.ruled_out("Pinned copies can overlap with the kernels, or with each other.")
     sorted_out = pageable or all(s.ops[at].pinned for at in copies)
     evidence = tuple(filter(None, (
